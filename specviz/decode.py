@@ -1,0 +1,191 @@
+"""decode(): the one loop. Speculative and plain decoding are the same code; plain proposes nothing."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+
+import torch
+
+from specviz.drafters import Drafter, State, knob_values
+from specviz.record import record
+from specviz.sampling import Sampling
+from specviz.trace import Header, Iteration
+from specviz.verify import LOSSLESS, RULES, SeededCoins
+
+MAX_NEW = 100_000
+MAX_PROMPT_CHARS = 400_000
+
+
+class RunError(ValueError):
+    """Why a run cannot start or cannot go on: one sentence for the user."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a run ends besides the target's own end-of-text ids and its context. stop: strings that end it where they are complete."""
+
+    max_new: int = 64
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self):
+        if isinstance(self.max_new, bool) or not isinstance(self.max_new, int) or not 1 <= self.max_new <= MAX_NEW:
+            raise RunError(f"The limit of new tokens must be a whole number from 1 to {MAX_NEW}, not {str(self.max_new)[:20]}.")
+        if len(self.stop) > 16 or any(not isinstance(s, str) or not 1 <= len(s) <= 200 for s in self.stop):
+            raise RunError("Give at most 16 stop strings of 1 to 200 characters.")
+
+
+class Clock:
+    """Seconds between marks, read only when the device has finished what was asked of it."""
+
+    def __init__(self, device: str):
+        kind = device.split(":")[0]
+        self.wait = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(kind, lambda: None)
+        self.lap()
+
+    def lap(self) -> float:
+        self.wait()
+        now = time.perf_counter()
+        elapsed, self.last = now - getattr(self, "last", now), now
+        return elapsed
+
+
+@torch.inference_mode()
+def decode(
+    target,
+    drafter: Drafter,
+    prompt: str,
+    sampling: Sampling,
+    limits: Limits,
+    *,
+    rule: str = "token",
+    capture: int = 8,
+    raw: bool = False,
+    prompt_ids: Sequence[int] | None = None,
+    coins=None,
+) -> Iterator[Header | Iteration]:
+    """Yields the Header before any work, then one Iteration a round; the last one says why it stopped.
+
+    capture: entries kept of each law (0: measure only). prompt_ids: instead of encoding `prompt`. coins: all randomness
+    of the run; by default seeded by sampling.seed. Raises RunError before any work for what cannot be run.
+    """
+    ids = checked_prompt(target, prompt, raw, prompt_ids)
+    if rule not in RULES:
+        raise RunError(f"The acceptance rule must be one of {', '.join(RULES)}, not {rule[:20]!r}.")
+    verify, coins = RULES[rule], coins or SeededCoins(sampling.seed)
+    yield header_of(target, drafter, prompt, ids, sampling, limits, rule, capture)
+
+    clock = Clock(target.device)
+    emitted = 0
+    state = State(ids, len(ids), room(target, ids, limits, emitted), sampling, coins, target.stop_ids, target.vocab)
+    session = target.session(min(target.context, len(ids) + limits.max_new) + 64, drafter.taps(target.config))
+    state.hidden = session.prefill(ids)
+    drafter.begin(state)
+    seconds = {"prefill": clock.lap()}
+    stops, start, index, stop = Stops(target, limits), 0.0, 0, ""
+
+    while not stop:
+        root = state.ids[-1]
+        clock.lap()
+        # 1 draft
+        draft = drafter.propose(state)
+        seconds["draft"] = clock.lap()
+        # 2 score: one target pass over the root and every drafted token
+        scores = session.score(root, draft)
+        seconds["target"] = clock.lap()
+        # 3 verify
+        try:
+            p = sampling.probs(scores.logits, draft.histories(torch.tensor(state.ids)) if sampling.reads_history else ())
+        except FloatingPointError as error:
+            raise RunError(f"{target.name} gave no usable probabilities in iteration {index}: {error}.") from None
+        verdict = verify(draft, p, coins)
+        block = [*draft.tokens[list(verdict.path)].tolist(), verdict.token]
+        kept, stop = stops.cut(block, emitted, len(state.ids))
+        seconds["verify"] = clock.lap()
+        # 4 commit: keep the accepted rows, drop the rest
+        session.commit(verdict.path)
+        emitted += kept
+        state.ids += block[:kept]
+        state.new = kept
+        state.room = room(target, state.ids, limits, emitted)
+        seconds["commit"] = clock.lap()
+        # 5 tell the drafter
+        drafter.accept(state, verdict, scores)
+        seconds["draft"] += clock.lap()
+        # 6 record. Its own cost is what it took up to the last field, so it is measured one call late: see `measured`
+        iteration = record(index, start, root, draft, p, scores, verdict, block[:kept], block[kept:], seconds, stop, capture, target.token_bytes)
+        seconds["record"] = clock.lap()
+        start, index, seconds = start + iteration.time, index + 1, {}
+        yield iteration
+
+
+def room(target, ids: Sequence[int], limits: Limits, emitted: int) -> int:
+    """How deep a draft may be: one token of every round is the target's, and every node needs a position."""
+    return max(0, min(limits.max_new - emitted - 1, target.context - len(ids)))
+
+
+class Stops:
+    """Where plain decoding would stop, found inside a block."""
+
+    def __init__(self, target, limits: Limits):
+        self.target, self.limits = target, limits
+        self.strings = [s.encode() for s in limits.stop]
+        self.tail = b""
+
+    def cut(self, block: Sequence[int], emitted: int, length: int) -> tuple[int, str]:
+        """(how many tokens of the block are kept, why it ends there or "")."""
+        for i, token in enumerate(block, 1):
+            if token in self.target.stop_ids:
+                return i, "end_of_text"
+            if self.strings:
+                new = self.target.token_bytes(token)
+                self.tail += new
+                if any(s in self.tail for s in self.strings):
+                    return i, "stop_string"
+                self.tail = self.tail[-max(map(len, self.strings)) + 1 :] if max(map(len, self.strings)) > 1 else b""
+            if emitted + i >= self.limits.max_new:
+                return i, "limit"
+            if length + i > self.target.context:
+                return i, "context"
+        return len(block), ""
+
+
+def checked_prompt(target, prompt: str, raw: bool, prompt_ids: Sequence[int] | None) -> list[int]:
+    if prompt_ids is None:
+        if not isinstance(prompt, str) or len(prompt) > MAX_PROMPT_CHARS:
+            raise RunError(f"The prompt must be text of at most {MAX_PROMPT_CHARS} characters.")
+        prompt_ids = target.encode(prompt, raw)
+    ids = [int(token) for token in prompt_ids]
+    if not ids:
+        raise RunError(f"The prompt is empty and {target.name} has no start token; write at least one character.")
+    if any(not 0 <= token < target.vocab for token in ids):
+        raise RunError(f"The prompt holds a token id outside the vocabulary of {target.name} (0 to {target.vocab - 1}).")
+    if len(ids) > target.context:
+        raise RunError(f"The prompt has {len(ids)} tokens, but {target.name} holds {target.context}; shorten it.")
+    return ids
+
+
+def header_of(target, drafter, prompt, ids, sampling, limits, rule, capture) -> Header:
+    return Header(
+        target=target.name,
+        method=drafter.name,
+        lossless=drafter.lossless and rule in LOSSLESS,
+        knobs=knob_values(drafter),
+        rule=rule,
+        sampling=asdict(sampling),
+        prompt=prompt,
+        prompt_ids=ids.copy(),
+        max_new=limits.max_new,
+        stop_strings=list(limits.stop),
+        stop_ids=list(target.stop_ids),
+        context=target.context,
+        dtype=target.dtype,
+        device=target.device,
+        capture=capture,
+        drafter=drafter.source,
+        versions={"python": platform.python_version(), **{name: version(name) for name in ("torch", "transformers")}, "kernels": target.kernels},
+        texts={str(token): target.token_bytes(token).hex() for token in sorted(set(ids))},
+    )

@@ -1,0 +1,91 @@
+"""Independent draft model (Leviathan et al. 2023, Chen et al. 2023): a smaller model writes gamma tokens, one after the other.
+
+The draft keeps its own cache. After a fully accepted round it lacks the row of the last drafted token, which it never
+read: the next round feeds two tokens (or, after an interruption, as many as are missing).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import torch
+
+from specviz.session import Target
+from specviz.tree import Draft, chain, empty
+
+
+@dataclass
+class DraftModel:
+    model: Target
+    d2t: torch.Tensor | None = None  # int64[Vd]: target id of each draft id, where the draft has a trimmed head
+    gamma: int = field(default=4, metadata={"min": 1, "max": 32, "help": "Tokens drafted a round."})
+    adaptive: str = field(
+        default="constant",
+        metadata={
+            "choices": ["constant", "heuristic"],
+            "help": "heuristic: two more tokens after a fully accepted round, one fewer otherwise.",
+        },
+    )
+    confidence: float = field(
+        default=0.0,
+        metadata={"min": 0.0, "max": 1.0, "step": 0.05, "help": "Stop drafting after a token that the draft gave less than this (before sampling settings); 0 = off."},
+    )
+
+    name: ClassVar[str] = "draft_model"
+    paper: ClassVar[str] = "Leviathan et al. 2023; Chen et al. 2023"
+    lossless: ClassVar[bool] = True
+    needs: ClassVar[str] = "model"
+
+    @property
+    def source(self) -> str:
+        return self.model.name
+
+    def taps(self, config) -> tuple[int, ...]:
+        return ()
+
+    def begin(self, state) -> None:
+        self._length = self.gamma
+        self._session = self.model.session(len(state.ids) + state.room + self.gamma + 1)
+        self._session.prefill(state.ids)
+
+    def propose(self, state) -> Draft:
+        room = min(state.room, self.model.context - len(state.ids))
+        wanted = min(self._length, room)
+        if wanted < 1:
+            return empty("clipped")
+        tokens: list[int] = []
+        laws: list[torch.Tensor] = []
+        feed, reason = state.ids[self._session.length :], "clipped" if wanted < self._length else ""
+        while True:
+            logits = self._session.forward(feed, tuple(range(-1, len(feed) - 1)), rows_wanted=1).logits[0]
+            law = state.law(self._widen(logits, state.vocab), tokens)
+            _, token = state.coins.draw(law)
+            tokens.append(token)
+            laws.append(law)
+            feed = [token]
+            # whatever ends the chain, its newest token stays in it: dropping it would change the output law
+            if len(tokens) == wanted:
+                break
+            if token in state.stop_ids:
+                reason = "end of text"
+                break
+            if self.confidence and float(self._widen(logits, state.vocab).softmax(-1)[token]) < self.confidence:
+                reason = "unsure"
+                break
+        return chain(tokens, laws, passes=len(tokens), reason=reason, note={"gamma": self._length})
+
+    def accept(self, state, verdict, scores) -> None:
+        committed = len(state.ids) - 1  # the last id was drawn by the target, no row of it exists anywhere
+        self._session.rewind(min(self._session.length, committed))
+        if self.adaptive == "heuristic":
+            grown = self._length + 2 if verdict.kind == "bonus" else self._length - 1
+            self._length = max(1, min(grown, 32))
+
+    def _widen(self, logits: torch.Tensor, vocab: int) -> torch.Tensor:
+        """float[V] in the target's ids. What the draft cannot say has no mass; rows beyond the target's are cut."""
+        if self.d2t is None and len(logits) >= vocab:
+            return logits[:vocab]
+        wide = logits.new_full((vocab,), float("-inf"))
+        wide[self.d2t if self.d2t is not None else slice(len(logits))] = logits
+        return wide

@@ -1,0 +1,108 @@
+"""record(): tensors of one round -> Iteration. The only bridge from torch to the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+
+from specviz.session import Scores
+from specviz.trace import Iteration, Node, Row
+from specviz.trace import Test as TestRecord
+from specviz.tree import Draft
+from specviz.verify import Verdict
+
+
+def record(
+    index: int,
+    start: float,
+    root: int,
+    draft: Draft,
+    p: torch.Tensor,  # float32[N + 1, V]
+    scores: Scores,
+    verdict: Verdict,
+    emitted: Sequence[int],
+    discarded: Sequence[int],
+    seconds: dict[str, float],
+    stop: str,
+    capture: int,
+    token_bytes: Callable[[int], bytes],
+) -> Iteration:
+    """capture: entries a row; 0 keeps only what the decision itself used (tokens, p, q, u), at next to no cost."""
+    nodes = _nodes(draft, p, scores.logits, ranks=capture > 0)
+    rows = _rows(draft, p, scores.logits, verdict, capture) if capture else []
+    named = {root, verdict.token, *emitted, *discarded, *(node.token for node in nodes), *(token for row in rows for token in row.ids)}
+    return Iteration(
+        index=index,
+        start=start,
+        root=root,
+        nodes=nodes,
+        rows=rows,
+        tests=[TestRecord(t.node, t.p, t.q, t.u, t.threshold, t.accepted) for t in verdict.tests],
+        path=list(verdict.path),
+        token=verdict.token,
+        kind=verdict.kind,
+        draw=verdict.draw,
+        emitted=list(emitted),
+        discarded=list(discarded),
+        seconds=seconds,
+        passes=draft.passes,
+        reason=draft.reason,
+        note={**draft.note, **({"fell_back": True} if verdict.fell_back else {})},
+        stop=stop,
+        texts={str(token): token_bytes(token).hex() for token in sorted(named)},
+    )
+
+
+def _nodes(draft: Draft, p: torch.Tensor, logits: torch.Tensor, ranks: bool) -> list[Node]:
+    if not len(draft):
+        return []
+    tokens = draft.tokens.to(p.device)
+    after = torch.tensor([parent + 1 for parent in draft.parents], device=p.device)
+    target = p[after, tokens].tolist()
+    drawn = draft.q[torch.arange(len(draft)), draft.tokens].tolist() if draft.q is not None else [None] * len(draft)
+    rank = [-1] * len(draft)
+    if ranks:
+        rows = logits[after]
+        rank = (rows > rows.gather(1, tokens[:, None])).sum(1).tolist()
+    return [
+        Node(token, parent, depth, target[i], drawn[i], rank[i], draft.is_probe(i))
+        for i, (token, parent, depth) in enumerate(zip(draft.tokens.tolist(), draft.parents, draft.depth, strict=True))
+    ]
+
+
+def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict, capture: int) -> list[Row]:
+    """One table a row, on the union of what is likely to either side and what was drafted or drawn."""
+    count = len(draft) + 1
+    first = {draft.parents[i]: i for i in reversed(range(len(draft)))}  # first child of each node
+    # the target's likely tokens keep their order under every filter, so one search serves p and the model's own law
+    likely = logits.topk(min(capture, logits.shape[-1]), sorted=True).indices.tolist()
+    scale = logits.float().logsumexp(-1)
+    drafted = draft.q.topk(min(capture, draft.q.shape[-1])) if draft.q is not None else None
+    drafted = [[t for t, mass in zip(*row, strict=True) if mass > 0] for row in zip(drafted.indices.tolist(), drafted.values.tolist(), strict=True)] if drafted else []
+    last = verdict.path[-1] if verdict.path else -1
+    rows = []
+    for row in range(count):
+        after = row - 1
+        child = first.get(after)
+        has_q = draft.q is not None and child is not None
+        ids = list(likely[row])
+        ids += drafted[child] if has_q else []
+        ids += [int(draft.tokens[i]) for i in draft.children(after)]
+        ids += [verdict.token] if after == last else []
+        ids = list(dict.fromkeys(ids))
+        at = torch.tensor(ids, device=p.device)
+        residual = verdict.residual if after == last else None
+        q = draft.q[child] if has_q else None
+        rows.append(
+            Row(
+                after=after,
+                ids=ids,
+                p=p[row, at].tolist(),
+                model=(logits[row, at].float() - scale[row]).exp().tolist(),
+                q=None if q is None else q[at.to(q.device)].tolist(),
+                residual=None if residual is None else residual[at.to(residual.device)].tolist(),
+                overlap=None if q is None else min(1.0, float(torch.minimum(p[row], q.to(p.device)).sum())),
+            )
+        )
+    return rows

@@ -1,0 +1,171 @@
+"""Acceptance rules: pure functions (draft, p, coins) -> Verdict. This docstring is the glossary of the project.
+
+p           target law after a prefix, after all sampling settings
+q           draft law that a token was drawn from, after the same settings; a point mass if nothing was drawn
+gamma       draft length: how many tokens are proposed in a round
+alpha       acceptance rate: accepted / examined. For one token, P(accept) = sum_x min(p(x), q(x)) = 1 - TV(p, q)
+c           t_draft / t_target: one drafter forward in units of one target forward of one row
+v(n)        a target forward of n rows in units of one of one row
+tau         emitted tokens a target pass: accepted + 1, less what a stop cuts off
+accepted    a drafted token that passed its test, hence is emitted
+recovered   the token drawn from the residual after a rejection
+bonus       the token drawn from p when no candidate was left to reject
+residual    max(p - q, 0) / Z, the law that makes up for what accepting min(p, q) leaves out
+u           the uniform number of one test: accepted exactly when u < threshold, so never at 0 and always at 1
+
+Every rule here but those outside LOSSLESS emits exactly the law of plain decoding, whatever the drafter. The tests prove
+it by summing over every draft and every branch, which is why randomness comes in through `coins`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from specviz.tree import Draft
+
+
+class Coins(Protocol):
+    """All randomness of a run. `toss(a)` is heads with probability a, `draw(law)` is a token of it; both give the uniform used."""
+
+    def toss(self, threshold: float) -> tuple[float, bool]: ...
+
+    def draw(self, law: torch.Tensor) -> tuple[float, int]: ...
+
+
+class SeededCoins:
+    """float64 uniforms in [0, 1) from one generator of its own: the global random state is never touched."""
+
+    def __init__(self, seed: int):
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def uniform(self) -> float:
+        return float(torch.rand((), dtype=torch.float64, generator=self.generator))
+
+    def toss(self, threshold: float) -> tuple[float, bool]:
+        u = self.uniform()
+        return u, u < threshold
+
+    def draw(self, law: torch.Tensor) -> tuple[float, int]:
+        """law: float[V], non-negative, not necessarily normalised. Inverse of the cumulative sum, in float64."""
+        u = self.uniform()
+        return u, pick(law, u)
+
+
+def pick(law: torch.Tensor, u: float) -> int:
+    """The token whose interval of the cumulative law holds u in [0, 1). Never one without mass."""
+    support = law.nonzero().flatten()
+    if len(support) == 1:
+        return int(support[0])
+    cumulative = law[support].double().cumsum(0)
+    index = int(torch.searchsorted(cumulative, u * cumulative[-1], right=True))
+    return int(support[min(index, len(support) - 1)])
+
+
+@dataclass(frozen=True)
+class Toss:
+    node: int
+    p: float  # of the node's token in the law it was tested against (a residual, after a rejected sibling)
+    q: float
+    u: float
+    threshold: float
+    accepted: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    path: tuple[int, ...]  # accepted nodes, root to leaf
+    token: int  # drawn after the last of them
+    kind: str  # "recovered" | "bonus"
+    tests: tuple[Toss, ...]  # in the order in which they were made
+    draw: float  # the uniform that drew `token`
+    residual: torch.Tensor | None  # float64[V] that `token` was drawn from, when it is not p itself
+    fell_back: bool = False  # a residual without mass was replaced by p
+
+
+def residual_of(p: torch.Tensor, q: torch.Tensor | None, x: int) -> tuple[torch.Tensor, bool]:
+    """float64[V] normalised max(p - q, 0), and whether it had no mass, in which case it is p.
+
+    q None is the point mass on x. No mass means p = q up to rounding, where a rejection has probability zero: any law
+    is exact then, and p is finite.
+    """
+    left = p.double() if q is None else (p.double() - q.double()).clamp_(min=0)
+    if q is None:
+        left = left.clone()
+        left[x] = 0
+    mass = left.sum()
+    return (left / mass, False) if mass > 0 else (p.double(), True)
+
+
+def token_rule(draft: Draft, p: torch.Tensor, coins: Coins) -> Verdict:
+    """Children of the last accepted node are tried in order; after a rejection p becomes the residual for the next one.
+
+    p: float[N + 1, V], row 0 after the root, row i + 1 after node i.
+    One candidate: Leviathan et al. 2023 and Chen et al. 2023. Siblings from the same q: SpecInfer (Miao et al. 2024).
+    Siblings without replacement, each with its renormalised q: EAGLE (Li et al. 2024). Point masses (q is None): the
+    test is u < p(x) and the residual is p without x, as in EAGLE-2. All are this one recursion.
+    """
+    node, path, tests = -1, [], []
+    while True:
+        law, rejected, fell_back = p[node + 1], False, False
+        for child in draft.children(node):
+            x = int(draft.tokens[child])
+            q = None if draft.q is None else draft.q[child]
+            p_x, q_x = float(law[x]), 1.0 if q is None else float(q[x])
+            threshold = min(1.0, p_x / q_x) if q_x > 0 else 0.0
+            u, accepted = coins.toss(threshold)
+            tests.append(Toss(child, p_x, q_x, u, threshold, accepted))
+            if accepted:
+                node = child
+                path.append(child)
+                break
+            rejected = True
+            law, fell_back = residual_of(law, q, x)
+        else:
+            u, token = coins.draw(law)
+            return Verdict(tuple(path), token, "recovered" if rejected else "bonus", tuple(tests), u, law if rejected else None, fell_back)
+
+
+def block_rule(draft: Draft, p: torch.Tensor, coins: Coins) -> Verdict:
+    """Block verification (Sun et al. 2025) of a chain: the longest prefix whose own test passes is accepted.
+
+    Thresholds are h_i, not p/q: P_0 = 1, P_i = min(1, P_{i-1} p(x_i)/q(x_i)); R_i = sum max(P_i p - q, 0) with the laws
+    after x_i; h_i = R_i / (R_i + 1 - P_i), and h_gamma = P_gamma. Never accepts fewer tokens than the token rule on average.
+    Raises ValueError for a tree.
+    """
+    if not draft.is_chain or any(draft.probe):
+        raise ValueError("block verification needs a chain; choose the token rule for trees")
+    count, laws = len(draft), p.double()
+    q = laws.new_zeros(count, laws.shape[-1])
+    for i in range(count):
+        q[i] = draft.q[i].double() if draft.q is not None else q[i].index_fill_(0, draft.tokens[i].to(q.device), 1.0)
+    weight, weights, tests, accepted = 1.0, [1.0], [], 0
+    for i in range(count):
+        x = int(draft.tokens[i])
+        p_x, q_x = float(laws[i, x]), float(q[i, x])
+        weight = min(1.0, weight * p_x / q_x) if q_x > 0 else 0.0
+        weights.append(weight)
+        threshold = weight
+        if i + 1 < count:
+            mass = float((weight * laws[i + 1] - q[i + 1]).clamp_(min=0).sum())
+            threshold = mass / (mass + 1 - weight) if mass + 1 - weight > 0 else 1.0
+        u, passed = coins.toss(threshold)
+        tests.append(Toss(i, p_x, q_x, u, threshold, passed))
+        accepted = i + 1 if passed else accepted
+    path = tuple(range(accepted))
+    if accepted == count:
+        u, token = coins.draw(laws[count])
+        return Verdict(path, token, "bonus", tuple(tests), u, None)
+    left = (weights[accepted] * laws[accepted] - q[accepted]).clamp_(min=0)
+    mass = left.sum()
+    law, fell_back = (left / mass, False) if mass > 0 else (laws[accepted], True)
+    u, token = coins.draw(law)
+    return Verdict(path, token, "recovered", tuple(tests), u, law, fell_back)
+
+
+Rule = Callable[[Draft, torch.Tensor, Coins], Verdict]
+RULES: dict[str, Rule] = {"token": token_rule, "block": block_rule}
+LOSSLESS = frozenset({"token", "block"})
