@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 
@@ -14,7 +14,7 @@ from specviz.drafters import Drafter, State, knob_values
 from specviz.record import record
 from specviz.sampling import Sampling
 from specviz.trace import Header, Iteration
-from specviz.verify import LOSSLESS, RULES, SeededCoins
+from specviz.verify import LOSSLESS, RULES, Coins, SeededCoins
 
 MAX_NEW = 100_000
 MAX_PROMPT_CHARS = 400_000
@@ -65,12 +65,14 @@ def decode(
     capture: int = 8,
     raw: bool = False,
     prompt_ids: Sequence[int] | None = None,
-    coins=None,
+    coins: Coins | None = None,
+    halted: Callable[[], bool] = lambda: False,
 ) -> Iterator[Header | Iteration]:
     """Yields the Header before any work, then one Iteration a round; the last one says why it stopped.
 
     capture: entries kept of each law (0: measure only). prompt_ids: instead of encoding `prompt`. coins: all randomness
-    of the run; by default seeded by sampling.seed. Raises RunError before any work for what cannot be run.
+    of the run; by default seeded by sampling.seed. halted: asked once a round; true ends the run with stop "stopped".
+    Raises RunError before any work for what cannot be run, and in the middle where a model gives no usable numbers.
     """
     ids = checked_prompt(target, prompt, raw, prompt_ids)
     if rule not in RULES:
@@ -91,7 +93,10 @@ def decode(
         root = state.ids[-1]
         clock.lap()
         # 1 draft
-        draft = drafter.propose(state)
+        try:
+            draft = drafter.propose(state)
+        except FloatingPointError as error:
+            raise RunError(f"{drafter.source or drafter.name} gave no usable probabilities in iteration {index}: {error}.") from None
         seconds["draft"] = clock.lap()
         # 2 score: one target pass over the root and every drafted token
         scores = session.score(root, draft)
@@ -104,6 +109,7 @@ def decode(
         verdict = verify(draft, p, coins)
         block = [*draft.tokens[list(verdict.path)].tolist(), verdict.token]
         kept, stop = stops.cut(block, emitted, len(state.ids))
+        stop = stop or ("stopped" if halted() else "")
         seconds["verify"] = clock.lap()
         # 4 commit: keep the accepted rows, drop the rest
         session.commit(verdict.path)
@@ -115,7 +121,7 @@ def decode(
         # 5 tell the drafter
         drafter.accept(state, verdict, scores)
         seconds["draft"] += clock.lap()
-        # 6 record. Its own cost is what it took up to the last field, so it is measured one call late: see `measured`
+        # 6 record; its own time is the last entry of the same dictionary
         iteration = record(index, start, root, draft, p, scores, verdict, block[:kept], block[kept:], seconds, stop, capture, target.token_bytes)
         seconds["record"] = clock.lap()
         start, index, seconds = start + iteration.time, index + 1, {}

@@ -65,13 +65,13 @@ class Sampling:
         return chosen
 
     def probs(self, logits: torch.Tensor, histories: Sequence[torch.Tensor]) -> torch.Tensor:
-        """float32[R, V] logits -> float32[R, V] laws.
+        """float[R, V] logits -> float32[R, V] laws (float64 stays float64, which is how the exact tests run).
 
         histories: int64[L_r] for each row, everything the row's token would follow: prefix and the path to its node.
         They are read only by settings that depend on them. Raises FloatingPointError naming the row where a row is not
         finite where it matters (NaN, +inf, or no token left).
         """
-        logits = logits.float()
+        logits = logits if logits.dtype == torch.float64 else logits.float()
         top = logits.amax(-1)  # NaN and inf both survive a maximum
         if not bool(torch.isfinite(top).all()):
             raise FloatingPointError(f"row {int((~torch.isfinite(top)).nonzero()[0, 0])} of the logits has no finite maximum")

@@ -10,21 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
-import types
-import typing
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+from specviz.parse import TraceError, build, parse
 
 FORMAT = "specviz-trace"
 VERSION = 1
 MAX_BYTES = 32_000_000  # of a file that is imported
+_HEX = re.compile("(?:[0-9a-fA-F]{2})*")
 STOPS = ("", "end_of_text", "stop_string", "limit", "context", "stopped", "error")
-
-
-class TraceError(ValueError):
-    """One sentence that says which line of an imported trace is wrong and how."""
 
 
 @dataclass(frozen=True)
@@ -161,22 +158,24 @@ def loads(text: str | bytes) -> Trace:
         raise TraceError(f"This trace is larger than {MAX_BYTES // 1_000_000} MB; export a shorter run.")
     if isinstance(text, bytes):
         try:
-            text = text.decode("utf-8")
+            text = text.decode("utf-8-sig")
         except UnicodeDecodeError:
             raise TraceError("This file is not UTF-8 text, so it is not a trace; choose a .jsonl file saved by specviz.") from None
-    lines = [one for one in text.split("\n") if one.strip()]
+    lines = [(number, one) for number, one in enumerate(text.split("\n"), 1) if one.strip()]
     if not lines:
         raise TraceError("This file is empty; choose a .jsonl file saved by specviz.")
-    first = _json(lines[0], 1)
+    (number, one), *rest = lines
+    first = parse(one, number)
     if not isinstance(first, dict) or first.get("format") != FORMAT:
         raise TraceError("This file is not a specviz trace: its first line is not a trace header.")
     if first.get("version") != VERSION:
-        raise TraceError(f"This trace has format version {first.get('version')!r:.20}; this specviz reads version {VERSION}.")
-    header = _build(Header, first, "line 1")
-    iterations = []
-    for number, one in enumerate(lines[1:], 2):
-        iteration = _build(Iteration, _json(one, number), f"line {number}")
-        _check(iteration, len(iterations), f"line {number}")
+        raise TraceError(f"This trace has another format version; this specviz reads version {VERSION}.")
+    header = build(Header, first, f"Line {number}")
+    _check_header(header, f"Line {number}")
+    iterations: list[Iteration] = []
+    for number, one in rest:
+        iteration = build(Iteration, parse(one, number), f"Line {number}")
+        _check(iteration, header, iterations[-1] if iterations else None, f"Line {number}")
         iterations.append(iteration)
     return Trace(header, iterations)
 
@@ -184,85 +183,80 @@ def loads(text: str | bytes) -> Trace:
 def read_lines(lines: Iterable[str]) -> Iterator[Header | Iteration]:
     """Reads lines this program wrote itself, one by one, while a run is still going on."""
     for number, one in enumerate(lines):
-        yield _build(Iteration if number else Header, json.loads(one), f"line {number + 1}")
+        yield build(Iteration if number else Header, json.loads(one), f"Line {number + 1}")
 
 
-def _json(text: str, number: int) -> Any:
-    def refuse(name: str) -> None:
-        raise TraceError(f"Line {number} of this trace holds {name}, which is not a number.")
-
-    try:
-        return json.loads(text, parse_constant=refuse)
-    except (json.JSONDecodeError, RecursionError):
-        raise TraceError(f"Line {number} of this trace is not JSON; the file is damaged or cut off.") from None
+def _require(condition: bool, where: str, sentence: str) -> None:
+    if not condition:
+        raise TraceError(f"{where}: {sentence}")
 
 
-def _build(kind: Any, value: Any, where: str) -> Any:
-    """A value of the annotated type, or TraceError. Covers what the records above use, nothing more."""
-    origin = typing.get_origin(kind)
-    if kind is Any:
-        return value
-    if origin is types.UnionType:
-        options = typing.get_args(kind)
-        return None if value is None else _build(options[0], value, where)
-    if origin is list:
-        if not isinstance(value, list):
-            raise TraceError(f"{where}: expected a list.")
-        (item,) = typing.get_args(kind)
-        return [_build(item, one, where) for one in value]
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise TraceError(f"{where}: expected an object.")
-        _, item = typing.get_args(kind)
-        return {str(key): _build(item, one, where) for key, one in value.items()}
-    if dataclasses.is_dataclass(kind):
-        if not isinstance(value, dict):
-            raise TraceError(f"{where}: expected an object.")
-        hints = typing.get_type_hints(kind)
-        known = {f.name: f for f in dataclasses.fields(kind)}
-        missing = [
-            name
-            for name, f in known.items()
-            if name not in value and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        ]
-        if missing:
-            raise TraceError(f"{where}: {missing[0]!r} is missing.")
-        return kind(**{name: _build(hints[name], value[name], f"{where}, {name}") for name in known if name in value})
-    if kind is float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise TraceError(f"{where}: expected a finite number.")
-        return float(value)
-    if kind is int and (isinstance(value, bool) or not isinstance(value, int) or abs(value) > 2**53):
-        raise TraceError(f"{where}: expected a whole number.")
-    if kind in (str, bool) and not isinstance(value, kind):
-        raise TraceError(f"{where}: expected {'text' if kind is str else 'true or false'}.")
-    return value
+def _check_ids(ids: Iterable[int], texts: dict[str, str], where: str) -> None:
+    _require(all(0 <= i < 2**31 for i in ids), where, "a token id is out of range.")
+    _require(all(k.isascii() and k.isdigit() and len(k) < 11 for k in texts), where, "a text belongs to something that is no token id.")
+    _require(all(len(v) <= 4096 and _HEX.fullmatch(v) for v in texts.values()), where, "the bytes of a token are not hexadecimal.")
 
 
-def _check(it: Iteration, index: int, where: str) -> None:
-    """What the types cannot say: indices in range, probabilities in [0, 1], one table one length."""
+def _check_header(header: Header, where: str) -> None:
+    _check_ids((*header.prompt_ids, *header.stop_ids), header.texts, where)
+    _require(min(header.max_new, header.context, header.capture) >= 0, where, "a limit is negative.")
+
+
+def _check(it: Iteration, header: Header, before: Iteration | None, where: str) -> None:
+    """What the types cannot say: indices in range, probabilities in [0, 1], and a story that does not contradict itself."""
 
     def require(condition: bool, sentence: str) -> None:
-        if not condition:
-            raise TraceError(f"{where}: {sentence}")
+        _require(condition, where, sentence)
 
-    count = len(it.nodes)
-    require(it.index == index, f"iteration {it.index} stands where iteration {index} belongs.")
+    nodes, count = it.nodes, len(it.nodes)
+    void = not it.emitted and not it.discarded  # ended by Stop or by an error before anything was decided
+    require(it.index == (before.index + 1 if before else 0), f"iteration {it.index} stands where another one belongs.")
+    require(before is None or not before.stop, "the run goes on after it stopped.")
     require(it.stop in STOPS, "the stop reason is unknown.")
     require(it.kind in ("recovered", "bonus"), "the kind of the last token is unknown.")
-    require(it.passes >= 0 and it.start >= 0 and all(s >= 0 for s in it.seconds.values()), "a time or count is negative.")
-    require(all(-1 <= node.parent < i and node.depth >= 1 for i, node in enumerate(it.nodes)), "a node's parent is not before it.")
+    times = (it.start, *it.seconds.values())
+    require(it.passes >= 0 and all(0 <= s < 1e9 for s in times), "a time or count is out of range.")
+    require(before is None or it.start >= before.start, "the clock runs backwards.")
+    require(all(-1 <= node.parent < i for i, node in enumerate(nodes)), "a node's parent is not before it.")
+    require(all(n.depth == (nodes[n.parent].depth + 1 if n.parent >= 0 else 1) for n in nodes), "a node's depth contradicts its parent.")
+    require(all(n.rank >= 0 for n in nodes), "a rank is negative.")
     require(all(0 <= i < count for i in (*it.path, *(t.node for t in it.tests))), "a node is named that does not exist.")
+    require(all(nodes[b].parent == a for a, b in zip((-1, *it.path), it.path, strict=False)), "the path is not a chain from the root.")
+    require(not any(nodes[i].probe for i in (*it.path, *(t.node for t in it.tests))), "a token that was no candidate is judged.")
+    _check_ids((it.root, *(n.token for n in nodes), *it.emitted, *it.discarded, *(() if void else (it.token,))), it.texts, where)
+
+    values = [n.p for n in nodes] + [n.q for n in nodes if n.q is not None] + [it.draw]
+    values += [x for t in it.tests for x in (t.p, t.q, t.u, t.threshold)] + [r.overlap for r in it.rows if r.overlap is not None]
+    require(all(0 <= x <= 1.000001 for x in values), "a probability is outside [0, 1].")
     require(all(-1 <= row.after < count for row in it.rows), "a row belongs to a node that does not exist.")
+    require(len({row.after for row in it.rows}) == len(it.rows), "a node has two rows.")
     for row in it.rows:
         columns = [c for c in (row.p, row.model, row.q, row.residual) if c is not None]
+        _check_ids(row.ids, {}, where)
+        require(len(set(row.ids)) == len(row.ids), "a row names a token twice.")
         require(all(len(c) == len(row.ids) for c in columns), "the columns of a row differ in length.")
         require(all(0 <= x <= 1.000001 for c in columns for x in c), "a probability is outside [0, 1].")
-    values = [n.p for n in it.nodes] + [n.q for n in it.nodes if n.q is not None] + [x for t in it.tests for x in (t.p, t.q, t.u, t.threshold)]
-    require(all(0 <= x <= 1.000001 for x in values), "a probability is outside [0, 1].")
+        require(all(sum(c) < 1.001 for c in columns), "the probabilities of a row sum to more than 1.")
+
+    tail = header.prompt_ids[-1:] if before is None else before.emitted[-1:]
+    require(not tail or it.root == tail[0], "the root is not the last token before this iteration.")
+    require(it.stop != "" or not (void or it.discarded), "tokens were cut off although the run did not stop.")
+    require(void or it.emitted + it.discarded == [nodes[i].token for i in it.path] + [it.token], "what was emitted contradicts the path.")
+    if not void:
+        _check_tests(it, header.rule, require)
+
+
+def _check_tests(it: Iteration, rule: str, require: Callable[[bool, str], None]) -> None:
+    """The tosses, in order, must lead to the path and to the kind of the last token."""
     require(all(t.accepted == (t.u < t.threshold) for t in it.tests), "a decision contradicts its own random number.")
-    for value in it.texts.values():
-        try:
-            bytes.fromhex(value)
-        except ValueError:
-            raise TraceError(f"{where}: the bytes of a token are not hexadecimal.") from None
+    require(len({t.node for t in it.tests}) == len(it.tests), "a token is judged twice.")
+    end = it.path[-1] if it.path else -1
+    require([t.node for t in it.tests if t.accepted][-1:] == it.path[-1:], "the decisions do not lead to the path.")
+    rejected = any(not t.accepted and it.nodes[t.node].parent == end for t in it.tests)
+    require(rejected == (it.kind == "recovered"), "the kind of the last token contradicts the decisions.")
+    if rule == "token":  # block verification judges tokens past the first failure too
+        at = -1
+        for t in it.tests:
+            require(it.nodes[t.node].parent == at, "the decisions are not in the order of the tree.")
+            require(t.q == 0 or abs(t.threshold - min(1.0, t.p / t.q)) < 1e-4, "a threshold is not min(1, p/q).")
+            at = t.node if t.accepted else at
