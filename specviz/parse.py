@@ -12,7 +12,7 @@ import types
 import typing
 from typing import Any
 
-MAX_TEXT = 200_000  # characters of one string
+MAX_TEXT = 500_000  # characters of one string
 
 
 class TraceError(ValueError):

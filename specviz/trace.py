@@ -57,7 +57,7 @@ class Node:
     depth: int  # 1 for a child of the root
     p: float  # target probability of this token after its parent
     q: float | None  # draft probability in the law it was drawn from; None: picked without randomness, q := 1
-    rank: int  # 0 = the target's most likely token after this parent
+    rank: int  # 0 = the target's most likely token after this parent; -1: not recorded
     probe: bool = False  # scored, never a candidate
 
 
@@ -219,7 +219,7 @@ def _check(it: Iteration, header: Header, before: Iteration | None, where: str) 
     require(before is None or it.start >= before.start, "the clock runs backwards.")
     require(all(-1 <= node.parent < i for i, node in enumerate(nodes)), "a node's parent is not before it.")
     require(all(n.depth == (nodes[n.parent].depth + 1 if n.parent >= 0 else 1) for n in nodes), "a node's depth contradicts its parent.")
-    require(all(n.rank >= 0 for n in nodes), "a rank is negative.")
+    require(all(n.rank >= -1 for n in nodes), "a rank is out of range.")
     require(all(0 <= i < count for i in (*it.path, *(t.node for t in it.tests))), "a node is named that does not exist.")
     require(all(nodes[b].parent == a for a, b in zip((-1, *it.path), it.path, strict=False)), "the path is not a chain from the root.")
     require(not any(nodes[i].probe for i in (*it.path, *(t.node for t in it.tests))), "a token that was no candidate is judged.")
