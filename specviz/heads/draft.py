@@ -1,0 +1,80 @@
+"""A small draft model cut out of its target: the target's embeddings (shared, frozen), some of its layers, its final norm,
+and an output head trimmed to the tokens that the target uses most.
+
+On disk: config.json (which layers, how it was trained, the command) and model.safetensors in float16 with `d2t` int64[Vd],
+the target id of each draft id. The trimmed head is what makes it cheap: half of a small model's weights are its head.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import AutoModelForCausalLM
+
+from specviz.session import ModelError, Target
+
+
+def build(model: nn.Module, layers: Sequence[int], vocab: int) -> nn.Module:
+    """An untrained draft with the structure of `model`, its embeddings, and as many layers as are named."""
+    config = copy.deepcopy(model.config)
+    config.num_hidden_layers = len(layers)
+    if getattr(config, "layer_types", None):
+        config.layer_types = [config.layer_types[i] for i in layers]
+    config.tie_word_embeddings = False
+    draft = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    draft.set_input_embeddings(model.get_input_embeddings())
+    draft.set_output_embeddings(nn.Linear(config.hidden_size, vocab, bias=False))
+    return draft
+
+
+def copied(model: nn.Module, layers: Sequence[int], d2t: torch.Tensor) -> nn.Module:
+    """A draft that starts from the target's own layers, norm and rows of the output head."""
+    draft = build(model, layers, len(d2t))
+    state = model.get_decoder().state_dict()
+    for new, old in enumerate(layers):
+        prefix = f"layers.{old}."
+        draft.get_decoder().layers[new].load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+    draft.get_decoder().norm.load_state_dict({k.removeprefix("norm."): v for k, v in state.items() if k.startswith("norm.")})
+    with torch.no_grad():
+        draft.get_output_embeddings().weight.copy_(model.get_output_embeddings().weight[d2t])
+    return draft
+
+
+def own_state(draft: nn.Module) -> dict[str, torch.Tensor]:
+    """All but the embeddings, which are the target's."""
+    return {k: v for k, v in draft.state_dict().items() if "embed_tokens" not in k}
+
+
+def save(draft: nn.Module, d2t: torch.Tensor, facts: dict, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {k: v.detach().to(torch.float16).contiguous() for k, v in own_state(draft).items()}
+    save_file({**tensors, "d2t": d2t.to(torch.int64)}, folder / "model.partial")
+    (folder / "model.partial").rename(folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def load(folder: Path, target: Target) -> tuple[Target, torch.Tensor]:
+    """(draft model, d2t). Raises ModelError that lists what does not fit, so that a half-loaded draft never runs."""
+    facts = json.loads((folder / "config.json").read_text())
+    tensors = load_file(folder / "model.safetensors")
+    d2t = tensors.pop("d2t", None)
+    if d2t is None or d2t.dtype != torch.int64 or d2t.ndim != 1 or bool(((d2t < 0) | (d2t >= target.vocab)).any()):
+        raise ModelError(f"The draft for {target.name} has no usable map of its ids to the target's (d2t).")
+    draft = build(target.model, facts["layers"], len(d2t))
+    wanted = {k: tuple(v.shape) for k, v in own_state(draft).items()}
+    found = {k: tuple(v.shape) for k, v in tensors.items()}
+    wrong = [f"missing {k}" for k in sorted(wanted.keys() - found.keys())]
+    wrong += [f"unexpected {k}" for k in sorted(found.keys() - wanted.keys())]
+    wrong += [f"{k} is {found[k]}, not {wanted[k]}" for k in sorted(wanted.keys() & found.keys()) if wanted[k] != found[k]]
+    if wrong:
+        raise ModelError(f"The draft weights do not fit {target.name}: {'; '.join(wrong[:8])}.")
+    draft.load_state_dict({k: v.float() for k, v in tensors.items()}, strict=False)
+    embedding = target.model.get_input_embeddings().weight
+    draft = draft.to(device=embedding.device, dtype=embedding.dtype)
+    return Target(f"{target.name} draft", draft, target.tokenizer), d2t.to(embedding.device)
