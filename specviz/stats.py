@@ -14,9 +14,10 @@ Rates whose denominator is 0 are None, which is shown as "n/a".
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any
 
 from specviz.trace import Header, Iteration, Trace
@@ -156,30 +157,28 @@ class Position:
 
 def by_position(records: Trace | Iterable[Header | Iteration]) -> list[Position]:
     its = rounds(records)
-    deepest = max((draft_depth(it) for it in its), default=0)
-    return [
-        Position(
-            depth,
-            sum(draft_depth(it) >= depth for it in its),
-            sum(examined_count(it) >= depth for it in its),
-            sum(accepted_count(it) >= depth for it in its),
-        )
-        for depth in range(1, deepest + 1)
-    ]
+    columns = [_reached(count(it) for it in its) for count in (draft_depth, examined_count, accepted_count)]
+    return [Position(depth, *counts) for depth, counts in enumerate(zip_longest(*columns, fillvalue=0), 1)]
+
+
+def _reached(lengths: Iterable[int]) -> list[int]:
+    """Entry n - 1: how many of the lengths are at least n."""
+    counts = Counter(lengths)
+    return list(accumulate(counts[n] for n in range(max(counts, default=0), 0, -1)))[::-1]
 
 
 def accept_lengths(records: Trace | Iterable[Header | Iteration]) -> list[int]:
     """Entry n: rounds that accepted n drafted tokens. Sums to the number of rounds."""
     its = [it for it in rounds(records) if decided(it)]
-    longest = max((max(draft_depth(it), accepted_count(it)) for it in its), default=-1)
-    return [sum(accepted_count(it) == n for it in its) for n in range(longest + 1)]
+    counts = Counter(accepted_count(it) for it in its)
+    return [counts[n] for n in range(max((draft_depth(it) for it in its), default=-1) + 1)]
 
 
 def verdicts(it: Iteration) -> list[str]:
     """For each node: accepted | rejected | untested | discarded | probe. Accepted and rejected positions add up to `examined`."""
-    kept = kept_depth(it)
+    kept, path = kept_depth(it), set(it.path)
     reach = len(it.path) + 1  # block verification tosses for deeper tokens too, but does not decide by them
-    lost = {t.node for t in it.tests if it.nodes[t.node].depth <= reach} - set(it.path)
+    lost = {t.node for t in it.tests if it.nodes[t.node].depth <= reach} - path
 
     def verdict(i: int) -> str:
         node = it.nodes[i]
@@ -187,7 +186,7 @@ def verdicts(it: Iteration) -> list[str]:
             return "probe"
         if node.depth > kept:
             return "discarded"
-        if i in it.path:
+        if i in path:
             return "accepted"
         return "rejected" if i in lost else "untested"
 
@@ -257,7 +256,7 @@ def wilson(hits: int, n: int, z: float = 1.959964) -> tuple[float, float]:
     rate = hits / n
     middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    return min(rate, max(0.0, middle - half)), max(rate, min(1.0, middle + half))  # exact at 0 and at n, whatever the rounding
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:

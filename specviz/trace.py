@@ -20,6 +20,7 @@ from specviz.parse import TraceError, build, parse
 FORMAT = "specviz-trace"
 VERSION = 1
 MAX_BYTES = 32_000_000  # of a file that is imported
+MAX_WIDTH = 10_000  # nodes of a round, entries of a row in it
 _HEX = re.compile("(?:[0-9a-fA-F]{2})*")
 STOPS = ("", "end_of_text", "stop_string", "limit", "context", "stopped", "error")
 
@@ -209,6 +210,7 @@ def _check(it: Iteration, header: Header, before: Iteration | None, where: str) 
         _require(condition, where, sentence)
 
     nodes, count = it.nodes, len(it.nodes)
+    require(count <= MAX_WIDTH and all(len(row.ids) <= MAX_WIDTH for row in it.rows), f"more than {MAX_WIDTH} entries in a table.")
     void = not it.emitted and not it.discarded  # ended by Stop or by an error before anything was decided
     require(it.index == (before.index + 1 if before else 0), f"iteration {it.index} stands where another one belongs.")
     require(before is None or not before.stop, "the run goes on after it stopped.")

@@ -46,6 +46,14 @@ def bar(name: str, x: Sequence, y: Sequence, colour: str, pattern: str, dark: bo
     return go.Bar(name=name, x=list(x), y=list(y), marker=marker, **more)
 
 
+def noted(figure: go.Figure, words: Mapping[str, str]) -> go.Figure:
+    """Says so where there is nothing to draw, which a bare frame would leave open."""
+    if not any(len(trace.x or ()) for trace in figure.data):
+        figure.add_annotation(text=words["nothing"], x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False)
+        figure.update_xaxes(showticklabels=False).update_yaxes(showticklabels=False)
+    return figure
+
+
 def accept_lengths(trace: Trace, lang: str = "en", dark: bool = False) -> go.Figure:
     """Rounds by the number of drafted tokens they accepted."""
     words, counts = WORDS[lang], stats.accept_lengths(trace)
@@ -53,7 +61,7 @@ def accept_lengths(trace: Trace, lang: str = "en", dark: bool = False) -> go.Fig
     figure.add_trace(
         bar(words["rounds"], range(len(counts)), counts, ACCEPTED, "", dark, text=counts, textposition="outside", cliponaxis=False)
     )
-    return figure.update_xaxes(tickmode="linear", dtick=1).update_layout(showlegend=False)
+    return noted(figure.update_xaxes(tickmode="linear", dtick=1).update_layout(showlegend=False), words)
 
 
 def by_position(trace: Trace, lang: str = "en", dark: bool = False) -> go.Figure:
@@ -76,7 +84,7 @@ def by_position(trace: Trace, lang: str = "en", dark: bool = False) -> go.Figure
         figure.add_trace(
             bar(words[name], x, counts, colour, pattern, dark, text=text, textposition="inside", hovertext=hover, hoverinfo="name+text")
         )
-    return figure.update_xaxes(tickmode="linear", dtick=1).update_layout(barmode="stack")
+    return noted(figure.update_xaxes(tickmode="linear", dtick=1).update_layout(barmode="stack"), words)
 
 
 def percent(rate: float | None) -> str:
@@ -103,7 +111,7 @@ def time_split(lanes: Mapping[str, Trace], lang: str = "en", dark: bool = False)
                 hovertemplate="%{x:.2f} " + words["ms"],
             )
         )
-    return figure.update_layout(barmode="stack").update_yaxes(autorange="reversed", rangemode="normal", type="category")
+    return noted(figure.update_layout(barmode="stack").update_yaxes(autorange="reversed", rangemode="normal", type="category"), words)
 
 
 def time_of_rounds(trace: Trace, lang: str = "en", dark: bool = False) -> go.Figure:
@@ -116,7 +124,7 @@ def time_of_rounds(trace: Trace, lang: str = "en", dark: bool = False) -> go.Fig
         shape = pattern if len(trace.iterations) <= 80 else ""
         x = [it.index for it in trace.iterations]
         figure.add_trace(bar(words[part], x, milliseconds, colour, shape, dark, hovertemplate="%{y:.2f} " + words["ms"]))
-    return figure.update_layout(barmode="stack", bargap=0.1)
+    return noted(figure.update_layout(barmode="stack", bargap=0.1), words)
 
 
 def speed_over_time(lanes: Mapping[str, Trace], lang: str = "en", dark: bool = False) -> go.Figure:
@@ -128,7 +136,7 @@ def speed_over_time(lanes: Mapping[str, Trace], lang: str = "en", dark: bool = F
         colour, dash = LANES[k % len(LANES)]
         line = dict(color=colour, dash=dash, width=2.5)
         figure.add_trace(go.Scatter(x=[p.time for p in points], y=[p.so_far for p in points], mode="lines", name=literal(name), line=line))
-    return figure.update_layout(showlegend=True)
+    return noted(figure.update_layout(showlegend=True), words)
 
 
 def expected_tokens(trace: Trace, lang: str = "en", dark: bool = False) -> go.Figure:
@@ -143,7 +151,7 @@ def expected_tokens(trace: Trace, lang: str = "en", dark: bool = False) -> go.Fi
     if total.alpha is not None:
         marker = dict(color=REJECTED, size=13, symbol="diamond")
         figure.add_trace(go.Scatter(x=[total.alpha], y=[total.tau], mode="markers", name=words["measured"], marker=marker))
-    return figure.update_layout(showlegend=True)
+    return noted(figure.update_layout(showlegend=True), words)
 
 
 def speedup_by_gamma(
@@ -175,4 +183,4 @@ def speedup_by_gamma(
         )
         line = dict(color=RECOVERED, dash="dot", width=2)
         figure.add_trace(go.Scatter(x=[0, most], y=[1, 1], mode="lines", name=words["break_even"], line=line))
-    return figure.update_layout(showlegend=True)
+    return noted(figure.update_layout(showlegend=True), words)

@@ -6,6 +6,7 @@ Nothing that leaves this file can move a cursor, change a direction of writing, 
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -75,7 +76,8 @@ def labels(ids: Sequence[int], texts: Mapping[int, bytes], width: int = 18) -> l
     """A name for each token, literal and distinct: cut to `width`, and with its id where two would read alike."""
     names = [visible(texts[i]) if i in texts else f"#{i}" for i in ids]
     names = [name if len(name) <= width else name[: width - 1] + "…" for name in names]
-    return [name if names.count(name) == 1 else f"{name} #{i}" for name, i in zip(names, ids, strict=True)]
+    counts = Counter(names)
+    return [name if counts[name] == 1 else f"{name} #{i}" for name, i in zip(names, ids, strict=True)]
 
 
 def _scan(raw: bytes, keep_tail: bool = True) -> list[tuple[bytes, str | None]]:
