@@ -1,0 +1,86 @@
+// The token stream of one lane: a box an iteration with a seam in front of it, a button a token.
+(function () {
+  "use strict";
+  const sv = window.specviz;
+  const { h } = sv;
+
+  class Strip {
+    constructor(act) {
+      this.node = h("div", { class: "sv-strip", role: "group" });
+      this.boxes = [];
+      this.changed = 0;
+      this.follow = true;
+      const found = (event) => {
+        const token = event.target.closest("[data-k]"), box = event.target.closest("[data-i]");
+        return box && { it: Number(box.dataset.i), tok: token ? Number(token.dataset.k) : -1, node: token };
+      };
+      this.node.addEventListener("click", (event) => { const one = found(event); if (one) act.pin(one.it, one.tok); });
+      this.node.addEventListener("mouseover", (event) => { const one = found(event); act.hover(one && one.node ? one : null); });
+      this.node.addEventListener("mouseleave", () => act.hover(null));
+      this.node.addEventListener("scroll", () => { this.follow = this.node.scrollTop + this.node.clientHeight >= this.node.scrollHeight - 24; }, { passive: true });
+    }
+    reset() {
+      this.node.textContent = "";
+      this.boxes = [];
+      this.changed = 0;
+      this.current = null;
+    }
+    draw(lane) {
+      const plain = lane.head && lane.head.method === "plain";
+      for (; this.changed < lane.changed.length; this.changed++) this.refresh(lane, lane.changed[this.changed]);
+      if (this.boxes.length < lane.its.length) {
+        const made = document.createDocumentFragment();
+        for (let i = this.boxes.length; i < lane.its.length; i++) made.append(...this.box(lane, lane.its[i], plain));
+        this.node.append(made);
+      }
+    }
+    box(lane, it, plain) {
+      const box = h("span", { class: "sv-iter", "data-i": it.index });
+      let n = it.first, breaks = false;
+      for (let k = 0; k < it.letters.length; k++) {
+        const letter = it.letters[k];
+        if (letter === "u" || letter === "o" || letter === "x" || letter === "R") continue;
+        const emitted = "abc".includes(letter) && letter !== "r";
+        const token = emitted ? lane.tokens[n++] : sv.bytes.single(it.names[k]);
+        const kind = plain ? "plain" : sv.KINDS[letter];
+        box.append(h("span", {
+          class: `sv-tok sv-${kind}`, role: "button", tabindex: "-1", "data-k": k, "data-n": emitted ? token.n : null,
+          "aria-label": sv.t("strip.token", { n: emitted ? token.n + 1 : "–", kind: sv.t("kind." + kind), text: sv.bytes.label(token.parts) }),
+        }, sv.bytes.nodes(token.parts, true)));
+        if (emitted && token.parts.some((part) => part.text && part.text.includes("\n"))) breaks = true;
+      }
+      this.boxes.push(box);
+      return breaks ? [box, h("span", { class: "sv-break" })] : [box];
+    }
+    // a character that a later token completed now shows in the token that began it
+    refresh(lane, n) {
+      const token = lane.tokens[n], box = token && this.boxes[token.it];
+      const span = box && box.querySelector(`[data-n="${n}"]`);
+      if (span) sv.put(span, sv.bytes.nodes(token.parts, true));
+    }
+    // Marks the chosen token; iterations after `now` are dim while a replay runs.
+    mark(it, tok, now, focus) {
+      if (this.current) { this.current.classList.remove("sv-current"); this.current.tabIndex = -1; }
+      if (this.now !== it) {
+        const before = this.boxes[this.now];
+        if (before) before.classList.remove("sv-now");
+      }
+      const box = this.boxes[it];
+      this.now = it;
+      this.node.classList.toggle("sv-playing", now >= 0);
+      if (now >= 0) for (let k = 0; k < this.boxes.length; k++) this.boxes[k].classList.toggle("sv-later", k > now);
+      else if (this.dimmed) for (const one of this.boxes) one.classList.remove("sv-later");
+      this.dimmed = now >= 0;
+      if (!box) { this.current = null; return; }
+      box.classList.add("sv-now");
+      this.current = box.querySelector(`[data-k="${tok}"]`) || box.lastElementChild;
+      if (!this.current) return;
+      this.current.classList.add("sv-current");
+      this.current.tabIndex = 0;
+      if (focus) this.current.focus({ preventScroll: true });
+      const top = box.offsetTop - this.node.offsetTop;
+      if (top < this.node.scrollTop || top + box.offsetHeight > this.node.scrollTop + this.node.clientHeight) this.node.scrollTop = Math.max(0, top - this.node.clientHeight / 2);
+    }
+  }
+  sv.Strip = Strip;
+})();
