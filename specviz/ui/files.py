@@ -1,0 +1,61 @@
+"""Trace files: a race is its lanes' traces one after the other, plain first. Nothing in an opened file is believed unchecked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from specviz.race import MAX_LANES
+from specviz.trace import FORMAT, MAX_BYTES, Trace, dumps, loads
+from specviz.ui.form import AskError
+from specviz.ui.run import Run
+from specviz.views import stream
+
+
+def text_of(traces: Mapping[str, Trace]) -> str:
+    return "".join(dumps(trace) for trace in traces.values())
+
+
+def lanes_of(text: str | bytes) -> dict[str, Trace]:
+    """Lane name -> trace. Raises TraceError for what is no trace and AskError for too much of it."""
+    if len(text) > MAX_BYTES:
+        raise AskError("page.err.size", most=MAX_BYTES // 1_000_000)
+    if isinstance(text, bytes):
+        try:
+            text = text.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            return {"": loads(text)}  # raises the sentence for it
+    parts: list[tuple[int, list[str]]] = []  # lines before it, its lines
+    for number, line in enumerate(text.split("\n")):
+        # Quotes inside a JSON string are escaped, so only a field of this name can match.
+        if not parts or f'"format":"{FORMAT}"' in line.replace(" ", ""):
+            parts.append((number, []))
+        parts[-1][1].append(line)
+    if len(parts) > MAX_LANES:
+        raise AskError("page.err.lanes_file", most=MAX_LANES)
+    lanes: dict[str, Trace] = {}
+    for before, part in parts:
+        trace = loads("\n" * before + "\n".join(part))  # so that an error names the line of the file
+        name, number = trace.header.method[:40] or "?", 2
+        while name in lanes:
+            name, number = f"{trace.header.method[:40]} {number}", number + 1
+        lanes[name] = trace
+    return lanes
+
+
+def recorded(lanes: Mapping[str, Trace], labels: Mapping[str, str], run_id: str = "") -> Run:
+    """A Run that has already ended, to be shown and asked for details like any other."""
+    run = Run({lane: labels.get(lane, lane) for lane in lanes}, run_id)
+    run.headers = {lane: trace.header for lane, trace in lanes.items()}
+    run.iterations = {lane: trace.iterations for lane, trace in lanes.items()}
+    run.lines = [stream.replay(run.id, lanes, run.labels)]
+    run.done.set()
+    return run
+
+
+def bundled(folder: Path, labels: Mapping[str, str]) -> Run | None:
+    """The run that the page opens with: the first file of the folder by name, None when there is none."""
+    for path in sorted(folder.glob("*.jsonl")):
+        return recorded(lanes_of(path.read_bytes()), labels, "recorded")
+    return None
+

@@ -1,0 +1,174 @@
+"""One run: a worker thread that decodes and writes lines, and a drain that shows them a few times a second.
+
+The drain never runs inside a lane's clock, and speed is computed from the recorded seconds, never from arrival on the page.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from specviz.catalog import CatalogError
+from specviz.decode import RunError, decode
+from specviz.race import race
+from specviz.session import ModelError
+from specviz.trace import Header, Iteration, Trace
+from specviz.ui.form import Ask
+from specviz.views import stream
+
+FRAME = 0.1  # seconds between two updates of the page
+SLOW_FRAME = 0.25  # once a run has lasted SLOW_AFTER seconds, so that a long one stays light on the wire
+SLOW_AFTER = 15
+
+
+class Stopped(Exception):
+    """Leaves a model load or a run early, because the visitor stopped it or went away."""
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What a run needs from outside: the catalog's functions, and the lock that lets one run compute at a time."""
+
+    load_target: Callable[..., Any]  # (name, device, dtype, progress) -> Target
+    load_drafter: Callable[..., Any]  # (target, method, knob values, progress) -> Drafter
+    lock: Any = field(default_factory=threading.Lock)
+
+
+class Run:
+    """The record of one run while it grows. The worker alone writes; everybody else reads whole lines and whole iterations."""
+
+    def __init__(self, labels: dict[str, str], run_id: str = ""):
+        self.id = run_id or secrets.token_urlsafe(12)
+        self.labels = labels
+        self.headers: dict[str, Header] = {}
+        self.iterations: dict[str, list[Iteration]] = {lane: [] for lane in labels}
+        self.lines: list[str] = [stream.run(self.id, labels)]
+        self.stop, self.done = threading.Event(), threading.Event()
+        self.status: dict[str, Any] = {"key": "page.st.start", "state": "busy"}
+        self.touched = time.monotonic()
+
+    def trace(self, lane: str) -> Trace | None:
+        header = self.headers.get(lane)
+        return None if header is None else Trace(header, list(self.iterations[lane]))
+
+    @property
+    def traces(self) -> dict[str, Trace]:
+        found = {lane: self.trace(lane) for lane in self.labels}
+        return {lane: trace for lane, trace in found.items() if trace is not None}
+
+    def add(self, lane: str, record: Header | Iteration) -> None:
+        if isinstance(record, Header):
+            self.headers[lane] = record
+            self.lines.append(stream.head(lane, record))
+        else:
+            self.iterations[lane].append(record)
+            self.lines.append(stream.step(lane, self.headers[lane], record))
+
+    def say(self, key: str, *, state: str = "busy", **facts: Any) -> None:
+        self.status = {"key": key, "state": state, **facts}
+
+    def refuse(self, sentence: str) -> None:
+        """`sentence` is shown as it is, as plain text."""
+        self.lines.append(stream.note("", "refused", sentence))
+        self.say("page.st.refused", state="refused", text=sentence)
+
+    def mark_stopped(self) -> None:
+        """The partial record is kept, and says in its last iteration that it was stopped."""
+        for lane, iterations in self.iterations.items():
+            if iterations and not iterations[-1].stop:
+                iterations[-1] = replace(iterations[-1], stop="stopped")
+                self.lines.append(stream.note(lane, "stopped"))
+        if not any(self.iterations.values()):
+            self.lines.append(stream.note("", "stopped"))
+
+
+def work(run: Run, ask: Ask, engine: Engine) -> None:
+    """The worker. Ends within one iteration once run.stop is set, and always sets run.done."""
+    try:
+        with _turn(engine.lock, run):
+            _decode(run, ask, engine)
+    except Stopped:
+        run.mark_stopped()
+        run.say("page.st.stopped", state="stopped")
+    except (CatalogError, ModelError, RunError) as error:  # each is one sentence for the visitor
+        run.refuse(str(error))
+    except Exception:
+        traceback.print_exc()  # for the operator: the page must not show paths or code
+        run.lines.append(stream.note("", "error"))
+        run.say("page.st.failed", state="refused")
+    finally:
+        run.done.set()
+
+
+class _turn:
+    """The engine's lock, waited for without missing a stop."""
+
+    def __init__(self, lock: Any, run: Run):
+        self.lock, self.run = lock, run
+
+    def __enter__(self) -> None:
+        while not self.lock.acquire(timeout=0.05):
+            if self.run.stop.is_set():
+                raise Stopped
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
+def _decode(run: Run, ask: Ask, engine: Engine) -> None:
+    def progress(fraction: float, sentence: str) -> None:
+        if run.stop.is_set():
+            raise Stopped
+        run.say("page.st.loading", bar=float(fraction), text=str(sentence))
+
+    run.say("page.st.loading", text="")
+    target = engine.load_target(ask.target, ask.device, ask.dtype, progress)
+    drafters = {name: engine.load_drafter(target, name, ask.knobs.get(name, {}), progress) for name in ask.methods}
+    if run.stop.is_set():
+        raise Stopped
+    lanes = {
+        name: decode(target, drafter, ask.prompt, ask.sampling, ask.limits, rule=ask.rule, capture=ask.capture, raw=ask.raw)
+        for name, drafter in drafters.items()
+    }
+    where = {"device": target.device, "dtype": target.dtype, "seed": ask.sampling.seed}
+    run.say("page.st.reading", **where)
+    try:
+        for lane, record in race(lanes):
+            run.add(lane, record)
+            if isinstance(record, Iteration):
+                run.say("page.st.running", **where)
+            if run.stop.is_set():
+                run.mark_stopped()
+                break
+    finally:
+        for lane in lanes.values():
+            lane.close()
+    run.lines.extend(stream.finish(run.traces))
+    stopped = run.stop.is_set()
+    run.say("page.st.stopped" if stopped else "page.st.done", state="stopped" if stopped else "done", **where)
+
+
+def drain(run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yields (all lines so far, or "" while there is nothing to draw yet; status), when either is new.
+
+    At most one update every FRAME seconds. Closing the generator stops the run.
+    """
+    text, sent, shown, began = "", 0, None, time.monotonic()
+    try:
+        while True:
+            over, status = run.done.is_set(), run.status
+            count = len(run.lines) if run.headers else 0
+            if count > sent or status is not shown or over:
+                text += "".join(run.lines[sent:count])
+                sent, shown = count, status
+                yield text, status
+            if over:
+                return
+            run.done.wait(FRAME if time.monotonic() - began < SLOW_AFTER else SLOW_FRAME)
+    finally:
+        run.stop.set()
