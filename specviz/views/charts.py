@@ -26,23 +26,24 @@ def blank(title: str, x: str, y: str, dark: bool, height: int = 320) -> go.Figur
     return go.Figure(
         layout=go.Layout(
             template="none",
-            title=dict(text=title, x=0.02, xanchor="left", font_size=15),
+            title=dict(text=title, x=0.02, xanchor="left", y=1, yref="container", yanchor="top", pad_t=32, font_size=15),
             paper_bgcolor="rgba(0,0,0,0)",
             plot_bgcolor="rgba(0,0,0,0)",
             font=dict(color=ink, size=13),
             hoverlabel=dict(bgcolor="#222222" if dark else "#FFFFFF", font_color=ink),
             xaxis=dict(title_text=x, **axis),
             yaxis=dict(title_text=y, **axis, rangemode="tozero"),
-            legend=dict(orientation="h", y=-0.28, x=0, yanchor="top"),
-            margin=dict(l=56, r=16, t=44, b=88),
+            legend=dict(orientation="h", x=0, y=1, yanchor="bottom", traceorder="normal"),
+            margin=dict(l=56, r=16, t=88, b=48),
             height=height,
         )
     )
 
 
-def bar(name: str, x: Sequence, y: Sequence, colour: str, pattern: str, dark: bool, **more) -> go.Bar:
+def bar(name: str, x: Sequence, y: Sequence, colour: str, shape: str, dark: bool, **more) -> go.Bar:
     line = "#E6E6E6" if dark else "#222222"
-    marker = dict(color=colour, pattern=dict(shape=pattern, fgcolor=line, fgopacity=0.75, size=6), line=dict(color=line, width=0.5))
+    pattern = dict(shape=shape, fillmode="overlay", fgcolor=line, fgopacity=0.45, size=8)
+    marker = dict(color=colour, pattern=pattern, line=dict(color=line, width=0.5))
     return go.Bar(name=name, x=list(x), y=list(y), marker=marker, **more)
 
 
@@ -81,9 +82,9 @@ def by_position(trace: Trace, lang: str = "en", dark: bool = False) -> go.Figure
     }
     for name, (counts, colour, pattern) in columns.items():
         text = [str(n) if n else "" for n in counts]
-        figure.add_trace(
-            bar(words[name], x, counts, colour, pattern, dark, text=text, textposition="inside", hovertext=hover, hoverinfo="name+text")
-        )
+        ink = dict(color="#000000" if name == "untested" else "#FFFFFF", size=14)
+        style = dict(text=text, textposition="inside", textangle=0, insidetextfont=ink, hovertext=hover, hoverinfo="name+text")
+        figure.add_trace(bar(words[name], x, counts, colour, pattern, dark, **style))
     return noted(figure.update_xaxes(tickmode="linear", dtick=1).update_layout(barmode="stack"), words)
 
 
@@ -94,23 +95,13 @@ def percent(rate: float | None) -> str:
 def time_split(lanes: Mapping[str, Trace], lang: str = "en", dark: bool = False) -> go.Figure:
     """Milliseconds a token, one stacked bar a lane: the shortest bar is the fastest lane."""
     words = WORDS[lang]
-    figure = blank(words["split"], words["ms_token"], "", dark, height=190 + 44 * len(lanes))
+    figure = blank(words["split"], words["ms_token"], "", dark, height=170 + 44 * len(lanes))
     sums = {name: stats.summary(trace) for name, trace in lanes.items()}
     sums = {name: s for name, s in sums.items() if s.new_tokens}
     for part, (colour, pattern) in PARTS.items():
         milliseconds = [1000 * s.seconds[part] / s.new_tokens for s in sums.values()]
-        figure.add_trace(
-            bar(
-                words[part],
-                milliseconds,
-                [literal(n) for n in sums],
-                colour,
-                pattern,
-                dark,
-                orientation="h",
-                hovertemplate="%{x:.2f} " + words["ms"],
-            )
-        )
+        style = dict(orientation="h", hovertemplate="%{x:.2f} " + words["ms"])
+        figure.add_trace(bar(words[part], milliseconds, [literal(n) for n in sums], colour, pattern, dark, **style))
     return noted(figure.update_layout(barmode="stack").update_yaxes(autorange="reversed", rangemode="normal", type="category"), words)
 
 
