@@ -6,7 +6,8 @@
 
   class Card {
     constructor() {
-      this.node = h("section", { class: "sv-card", "aria-live": "off" });
+      this.node = h("section", { class: "sv-card" });
+      this.lawsNode = h("section", { class: "sv-card" });
       this.model = false;
       this.clear();
     }
@@ -21,8 +22,7 @@
     }
     draw() {
       const { light, detail, tok } = this;
-      this.node.classList.toggle("sv-preview", Boolean(this.preview));
-      if (!light) return void sv.put(this.node, h("p", { class: "sv-empty" }, sv.t("card.none")));
+      for (const node of [this.node, this.lawsNode]) node.classList.toggle("sv-preview", Boolean(this.preview));
       const kind = sv.KINDS[light.letter] || "untested";
       const shown = sv.bytes.single(light.name);
       const one = detail && (tok < detail.nodes.length ? detail.nodes[tok] : detail.last);
@@ -39,7 +39,12 @@
           h("span", { class: `sv-tok sv-big-tok sv-${this.plain() ? "plain" : kind}` }, sv.bytes.nodes(shown.parts, true)),
           h("div", null, h("div", { class: "sv-card-kind sv-ink-" + kind }, sv.t(this.plain() ? "kind.plain" : "kind." + kind) + (kind === "cut" ? " · " + sv.t("kind.cut.help") : "")), h("div", { class: "sv-dim" }, this.where(), this.preview ? " · " + sv.t("card.preview") : ""))),
         h("dl", { class: "sv-facts" }, facts.map(([name, value]) => h("div", null, h("dt", null, name), h("dd", null, value)))),
-        !detail ? h("p", { class: "sv-dim" }, sv.t(this.error ? "error." + this.error : "card.loading")) : [this.decision(one, isLast, kind), this.laws(one, isLast)]);
+        detail ? this.decision(one, isLast, kind) : h("p", { class: "sv-dim" }, sv.t(this.error ? "error." + this.error : "card.loading")));
+      this.drawLaws(one, isLast);
+    }
+    drawLaws(one, isLast) {
+      if (this.detail) sv.put(this.lawsNode, this.laws(one, isLast));
+      else sv.put(this.lawsNode, h("h4", null, sv.t("laws.title")), h("p", { class: "sv-dim" }, sv.t(this.error ? "nodata" : "card.loading")));
     }
     plain() { return this.lane && this.lane.head && this.lane.head.method === "plain"; }
     where() { return sv.t("card.where", { i: this.light.it + 1, k: this.tok + 1 }); }
@@ -137,7 +142,7 @@
         !this.model && row.q && sv.finite(row.overlap) && detail.rule !== "block" && h("p", { class: "sv-sentence", "data-overlap": row.overlap }, sv.t("laws.overlap", { n: sv.prob(row.overlap) })),
         !this.model && row.q && sv.finite(row.overlap) && detail.rule === "block" && h("p", { class: "sv-dim" }, sv.t("laws.overlapblock", { n: sv.prob(row.overlap) })),
         !row.q && !this.plain() && drafts.length > 0 && h("p", { class: "sv-dim" }, sv.t("coin.fixed")),
-        h("p", { class: "sv-dim" }, sv.t(this.model ? "laws.model.help" : "laws.after.help", { settings: this.settings() })));
+        h("p", { class: "sv-dim" }, sv.t(this.model ? "laws.model.help" : row.q ? "laws.after.help" : "laws.after.help.p", { settings: this.settings() })));
     }
     settings() {
       const s = this.detail.settings;

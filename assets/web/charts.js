@@ -29,7 +29,7 @@
   function laws(row, { keep, drawn, drafted, model, residual, residualGuess }) {
     const p = model ? row.model : row.p, q = row.q, r = residual;
     const order = row.tokens.map((token, k) => ({ token, k, weight: Math.max(row.p[k], q ? q[k] : 0) }));
-    order.sort((a, b) => b.weight - a.weight || a.k - b.k);
+    order.sort((a, b) => b.weight - a.weight || row.model[b.k] - row.model[a.k] || a.k - b.k);
     const must = (one) => keep.includes(one.token.id);
     let room = MOST - order.filter(must).length;
     const listed = order.filter((one) => must(one) || room-- > 0);
@@ -56,7 +56,7 @@
     return h("div", { class: "sv-laws" + (r ? " sv-laws-r" : "") },
       h("div", { class: "sv-law sv-law-head" },
         h("div", null), h("div", { class: "sv-key" }, h("span", null, h("i", { class: "sv-sample sv-sample-p" }), model ? sv.t("laws.model") : sv.t("laws.p")), q && h("span", null, h("i", { class: "sv-sample sv-sample-q" }), sv.t("laws.q")), q && !model && h("span", null, h("i", { class: "sv-sample sv-sample-both" }), sv.t("laws.both"))),
-        h("div", null), r && h("div", { class: "sv-key" }, h("span", null, h("i", { class: "sv-sample sv-sample-r" }), residualGuess ? sv.t("laws.wouldbe") : sv.t("laws.residual")))),
+        h("div", { class: "sv-pq" }, h("b", null, "p"), q && h("span", null, "q")), r && h("div", { class: "sv-key" }, h("span", null, h("i", { class: "sv-sample sv-sample-r" }), residualGuess ? sv.t("laws.wouldbe") : sv.t("laws.residual")))),
       h("ul", { role: "list" }, lines));
   }
 

@@ -17,7 +17,7 @@
       this.round = new sv.Round(this);
       this.live = h("div", { class: "sv-hidden", "aria-live": "polite" });
       this.body = h("div", { class: "sv-inspect-body" }, this.rail.node, this.strip.node,
-        h("div", { class: "sv-columns" }, this.round.node, this.card.node));
+        h("div", { class: "sv-columns" }, h("div", { class: "sv-column" }, this.round.node, this.card.node), this.card.lawsNode));
       this.empty = h("p", { class: "sv-empty" });
       this.node = h("div", { class: "sv sv-inspect" }, this.empty, this.body, this.live);
       this.node.addEventListener("keydown", (event) => this.key(event));
@@ -60,7 +60,7 @@
       this.stale = false;
       if (some) {
         this.strip.draw(this.lane);
-        if (!this.playing && (this.it < 0 || (this.follow && this.it !== this.last))) this.move(this.last, undefined, true);
+        if (!this.playing && (this.it < 0 || (this.follow && this.it !== this.last))) this.move(this.follow ? this.last : 0, undefined, true);
         this.show(fresh);
         this.rail.draw(fresh);
       }
@@ -71,7 +71,8 @@
       this.lane = lane;
       this.strip.reset();
       Object.assign(this, { it: -1, hovered: null, drawnIt: -1, clock: 0 });
-      if (!quiet) { this.pause(); this.follow = !lane.over; sv.soon(this.draw); }
+      this.follow = !lane.over;
+      if (!quiet) { this.pause(); sv.soon(this.draw); }
     }
     // The token that decided the round: the rejected draft, else the one the target drew.
     decisive(it) {

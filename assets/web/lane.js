@@ -7,6 +7,8 @@
   const KINDS = { a: "accepted", c: "recovered", b: "bonus" };
   sv.KINDS = { a: "accepted", r: "rejected", u: "untested", o: "probe", c: "recovered", b: "bonus", A: "cut", R: "cut", C: "cut", B: "cut" };
 
+  sv.GLYPHS = { accepted: "✓", rejected: "✕", recovered: "↻", bonus: "+", cut: "✂", probe: "?" };
+
   class LaneCard {
     constructor(lane, pick) {
       this.lane = lane;
@@ -28,9 +30,13 @@
         part("message"),
         h("div", { class: "sv-fold" }, part("brickshead"), this.bricks),
         part("split"), part("splitkey"));
+      // Only the reader's own way up ends following; that the text grows does not.
       this.text.addEventListener("scroll", () => {
-        this.follow = this.text.scrollTop + this.text.clientHeight >= this.text.scrollHeight - 24;
-        this.down.hidden = this.follow;
+        const { scrollTop, clientHeight, scrollHeight } = this.text;
+        if (scrollTop + clientHeight >= scrollHeight - 24) this.follow = true;
+        else if (scrollTop < this.top - 2) this.follow = false;
+        this.top = scrollTop;
+        this.down.hidden = this.follow || scrollHeight <= clientHeight + 24;
       }, { passive: true });
       this.text.addEventListener("click", (event) => {
         const span = event.target.closest("[data-n]");
@@ -82,7 +88,7 @@
       sv.put(this.facts,
         fact(sv.t("fact.tokens"), String(lane.tokens.length)),
         fact("τ", lane.its.length ? sv.fixed(lane.tau, 2) : "–", sv.t("fact.tau")),
-        plain ? fact("α", "–", sv.t("fact.alpha.plain")) : fact("α", [sv.percent(lane.alpha), h("small", null, " " + sv.t("fact.alpha.of", { a: lane.accepted, b: lane.examined }))], sv.t("fact.alpha")),
+        plain ? fact("α", "–", sv.t("fact.alpha.plain")) : fact(sv.t("fact.alpha.of"), [sv.percent(lane.alpha), h("small", null, ` ${lane.accepted}/${lane.examined}`)], sv.t("fact.alpha")),
         fact(sv.t("fact.time"), sv.seconds(lane.time)),
         fact(sv.t("fact.prefill"), lane.prefill > 0 ? sv.seconds(lane.prefill) : "–", sv.t("fact.prefill.help")));
     }
@@ -90,7 +96,7 @@
       const { lane } = this;
       if (fresh) {
         this.text.textContent = "";
-        this.shown = 0;
+        Object.assign(this, { shown: 0, changed: 0, top: 0, follow: !lane.over });
         this.newLine();
       }
       for (; this.changed < lane.changed.length; this.changed++) {
@@ -113,7 +119,8 @@
       }
       const chosen = window.getSelection();
       const busy = chosen && !chosen.isCollapsed && this.text.contains(chosen.anchorNode);
-      if (this.follow && !busy) this.text.scrollTop = this.text.scrollHeight;
+      if (this.follow && !busy) this.toEnd();
+      else this.down.hidden = this.text.scrollHeight <= this.text.clientHeight + 24;
     }
     toEnd() {
       this.follow = true;

@@ -37,9 +37,9 @@
       sv.stats.race.rendered = this.cards.reduce((sum, card) => sum + card.shown, 0);
     }
     drawLegend() {
-      const one = (kind, mark) => h("span", null, h("span", { class: "sv-tok sv-" + kind }, sv.t("kind." + kind)), mark && h("span", { class: "sv-mark sv-ink-" + kind }, mark));
+      const one = (kind) => h("span", null, h("span", { class: "sv-glyph sv-ink-" + kind, "aria-hidden": "true" }, sv.GLYPHS[kind]), h("span", { class: "sv-tok sv-" + kind }, sv.t("kind." + kind)));
       const brick = (kind) => h("span", null, h("i", { class: "sv-sample sv-sample-" + kind }), sv.t("bricks." + kind));
-      sv.put(this.legend, one("accepted", "✓"), one("recovered"), one("bonus"), one("plain"), brick("target"), brick("draft"));
+      sv.put(this.legend, one("accepted"), one("recovered"), one("bonus"), one("plain"), brick("target"), brick("draft"));
     }
     drawHead() {
       const { channel } = this;
@@ -91,6 +91,7 @@
     }
     why(end) {
       const reason = end.slower || { key: "unknown" };
+      if (reason.key === "alpha" && reason.needed === null) return sv.t("slower.never", { v: sv.fixed(reason.v, 2), draft: sv.fixed(reason.draft, 2) });
       const shown = Object.fromEntries(Object.entries(reason).map(([name, x]) => [name, name === "alpha" || name === "needed" || name === "share" ? sv.percent(x) : typeof x === "number" ? sv.fixed(x, 2) : x]));
       return sv.t("slower." + reason.key, shown);
     }

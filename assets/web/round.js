@@ -3,12 +3,17 @@
   "use strict";
   const sv = window.specviz;
   const { h } = sv;
-  const GLYPH = { a: "✓", r: "✕", u: "", o: "?", c: "↻", b: "+", A: "✂", R: "✂", C: "✂", B: "✂" };
+  // Signs are drawn: not every system has these characters.
+  const ICONS = {
+    first: "M2 2h2v12H2zM14 2v12L5 8z", back: "M12 2v12L3 8z", play: "M4 2v12l10-6z", pause: "M3 2h4v12H3zM9 2h4v12H9z",
+    forward: "M4 2v12l9-6z", final: "M2 2v12l9-6zM12 2h2v12h-2z", live: "M8 3a5 5 0 1 1 0 10A5 5 0 0 1 8 3z",
+  };
+  const icon = (name) => sv.s("svg", { viewBox: "0 0 16 16", "aria-hidden": "true" }, sv.s("path", { d: ICONS[name] }));
 
   class Rail {
     constructor(view) {
       this.view = view;
-      const button = (act, sign, run) => (this[act] = h("button", { type: "button", class: "sv-button sv-transport", "data-act": act, on: { click: run } }, sign));
+      const button = (act, run) => (this[act] = h("button", { type: "button", class: "sv-button sv-transport", "data-act": act, on: { click: run } }, icon(act === "toggle" ? "play" : act)));
       this.lanes = h("div", { class: "sv-segs", role: "group" });
       this.range = h("input", { type: "range", class: "sv-range", min: 0, max: 0, value: 0, on: { input: () => view.pin(Number(this.range.value)) } });
       this.speed = h("select", { class: "sv-select", "data-act": "speed", on: { change: () => { view.speed = Number(this.speed.value); this.tick(); } } },
@@ -16,10 +21,10 @@
       this.where = h("span", { class: "sv-where" });
       this.clock = h("span", { class: "sv-clock sv-dim" });
       const transport = h("div", { class: "sv-transports", role: "group" },
-        button("first", "⏮", () => view.pin(0)), button("back", "◀", () => view.pin(view.it - 1)),
-        button("toggle", "▶", () => (view.playing ? view.pause() : view.play())),
-        button("forward", "▶▏", () => view.pin(view.it + 1)), button("final", "⏭", () => view.pin(view.last)),
-        this.speed, button("live", "●", () => { view.pause(true); view.follow = !view.follow; sv.soon(view.draw); }));
+        button("first", () => view.pin(0)), button("back", () => view.pin(view.it - 1)),
+        button("toggle", () => (view.playing ? view.pause() : view.play())),
+        button("forward", () => view.pin(view.it + 1)), button("final", () => view.pin(view.last)),
+        this.speed, button("live", () => { view.pause(true); view.follow = !view.follow; sv.soon(view.draw); }));
       this.legend = h("div", { class: "sv-legend sv-legend-small" });
       this.node = h("div", { class: "sv-rail" }, h("div", { class: "sv-rail-row" }, this.lanes, transport, this.where), h("div", { class: "sv-rail-row" }, this.range, this.clock), this.legend);
     }
@@ -35,12 +40,13 @@
           this[act].setAttribute("aria-label", sv.t("rail." + act));
         }
         this.range.setAttribute("aria-label", sv.t("rail.range"));
-        const one = (kind) => h("span", null, h("span", { class: "sv-tok sv-" + kind }, sv.t("kind." + kind)));
+        const one = (kind) => h("span", null, h("span", { class: "sv-glyph sv-ink-" + kind, "aria-hidden": "true" }, sv.GLYPHS[kind]), h("span", { class: "sv-tok sv-" + kind }, sv.t("kind." + kind)));
         sv.put(this.legend, ["accepted", "rejected", "recovered", "bonus", "untested"].map(one), h("span", { class: "sv-dim sv-keys" }, sv.t("rail.keys")));
       }
       this.range.max = view.last;
       if (Number(this.range.value) !== view.it) this.range.value = view.it;
-      sv.text(this.toggle, view.playing ? "⏸" : "▶");
+      if (this.shows !== view.playing) sv.put(this.toggle, icon(view.playing ? "pause" : "play"));
+      this.shows = view.playing;
       this.live.setAttribute("aria-pressed", String(view.follow));
       this.live.hidden = lane.over;
       sv.text(this.where, sv.t("rail.where", { i: view.it + 1, n: view.last + 1 }));
@@ -72,7 +78,7 @@
       const plain = lane.head && lane.head.method === "plain";
       const drafted = it.letters.length - 1;
       const accepted = (it.letters.match(/a/g) || []).length;
-      sv.text(this.title, plain ? sv.t("round.plain", { i: it.index + 1 }) : sv.t("round.title", { i: it.index + 1, d: drafted, a: accepted }));
+      sv.text(this.title, plain ? sv.t("round.plain", { i: it.index + 1 }) : sv.t(drafted ? "round.title" : "round.none", { i: it.index + 1, d: drafted, a: accepted }));
       this.chips.setAttribute("aria-label", this.title.textContent);
       sv.put(this.chips, [...it.letters].map((letter, k) => {
         const isLast = k === drafted;
@@ -83,17 +89,17 @@
         const word = sv.t("kind." + (waiting ? "drafted" : kind)), p = node ? sv.prob(node.p) : "", q = node ? (node.q === null ? "1" : sv.prob(node.q)) : "";
         const token = sv.bytes.single(it.names[k]);
         const label = sv.t(node && !waiting ? "chip.full" : "chip.light", { n: k + 1, kind: word, p, q, text: token.label });
-        return [isLast && drafted > 0 && h("span", { class: "sv-arrow", "aria-hidden": "true" }, "→"),
-          h("button", { type: "button", class: `sv-chip sv-chip-${kind}` + (k === tok ? " sv-current" : ""), "data-k": k, tabindex: k === tok ? "0" : "-1", "aria-pressed": String(k === tok), "aria-label": label, title: label },
-            h("span", { class: "sv-chip-top" }, h("span", { class: "sv-glyph", "aria-hidden": "true" }, GLYPH[shown] || ""), h("span", { class: `sv-tok sv-${kind}` }, sv.bytes.nodes(token.parts, true))),
-            h("small", null, node && !waiting ? [h("span", null, "p ", p), " ", h("span", null, "q ", q)] : isLast ? word : " "))];
+        const chip = h("button", { type: "button", class: `sv-chip sv-chip-${kind}` + (k === tok ? " sv-current" : ""), "data-k": k, tabindex: k === tok ? "0" : "-1", "aria-pressed": String(k === tok), "aria-label": label, title: label },
+            h("span", { class: "sv-chip-top" }, h("span", { class: "sv-glyph", "aria-hidden": "true" }, sv.GLYPHS[kind]), h("span", { class: `sv-tok sv-${kind}` }, sv.bytes.nodes(token.parts, true))),
+            h("small", null, node && !waiting ? [h("span", null, "p ", p), " ", h("span", null, "q ", q)] : isLast ? word : " "));
+        return isLast && drafted > 0 ? h("span", { class: "sv-then" }, h("span", { class: "sv-arrow", "aria-hidden": "true" }, "→"), chip) : chip;
       }));
       if (focus) { const chip = this.chips.querySelector(`[data-k="${tok}"]`); if (chip) chip.focus({ preventScroll: true }); }
       const reason = it.reason && (sv.has("reason." + it.reason) ? sv.t("reason." + it.reason) : it.reason);
       const total = it.time || 1;
       const parts = sv.PHASES.map((name, k) => [name, it.seconds[k]]).filter(([, x]) => x > 0);
       sv.put(this.facts,
-        !plain && h("p", { class: "sv-gain" }, sv.t("round.gain", { n: it.count, passes: it.passes })),
+        !plain && h("p", { class: "sv-gain" }, sv.t(it.count === 1 ? "round.gain.one" : "round.gain", { n: it.count, passes: it.passes })),
         reason && h("p", { class: "sv-reason" }, sv.t("round.short"), " ", reason),
         it.letters.match(/[ARCB]/) && h("p", { class: "sv-reason" }, sv.t("round.cut")),
         it.stop && h("p", { class: "sv-reason" }, sv.t("state.stop." + it.stop), it.message ? " – " + it.message : ""),

@@ -22,6 +22,7 @@
     reset() {
       this.node.textContent = "";
       this.boxes = [];
+      this.chunk = null;
       this.changed = 0;
       this.current = null;
     }
@@ -29,10 +30,20 @@
       const plain = lane.head && lane.head.method === "plain";
       for (; this.changed < lane.changed.length; this.changed++) this.refresh(lane, lane.changed[this.changed]);
       if (this.boxes.length < lane.its.length) {
-        const made = document.createDocumentFragment();
-        for (let i = this.boxes.length; i < lane.its.length; i++) made.append(...this.box(lane, lane.its[i], plain));
-        this.node.append(made);
+        for (let i = this.boxes.length; i < lane.its.length; i++) this.add(lane, lane.its[i], plain);
       }
+    }
+    // Chunks end at a line break where there is one, so that what is out of sight need not be laid out.
+    add(lane, it, plain) {
+      if (!this.chunk || this.inChunk >= 64 || (this.broke && this.inChunk >= 10)) {
+        this.chunk = this.node.appendChild(h("div", { class: "sv-chunk" }));
+        this.inChunk = 0;
+      } else if (this.broke) this.chunk.append(h("span", { class: "sv-break" }));
+      const [box, breaks] = this.box(lane, it, plain);
+      this.chunk.append(box);
+      this.boxes.push(box);
+      this.inChunk += 1;
+      this.broke = breaks;
     }
     box(lane, it, plain) {
       const box = h("span", { class: "sv-iter", "data-i": it.index });
@@ -49,8 +60,7 @@
         }, sv.bytes.nodes(token.parts, true)));
         if (emitted && token.parts.some((part) => part.text && part.text.includes("\n"))) breaks = true;
       }
-      this.boxes.push(box);
-      return breaks ? [box, h("span", { class: "sv-break" })] : [box];
+      return [box, breaks];
     }
     // a character that a later token completed now shows in the token that began it
     refresh(lane, n) {
