@@ -21,11 +21,13 @@ import yaml
 from safetensors import SafetensorError
 
 from specviz import fetch as sources
-from specviz.drafters import METHODS, Drafter, knobs
+from specviz.drafters import METHODS, Drafter, Knob, knobs
 from specviz.gguf_import import GgufError
 from specviz.heads import draft as draft_head
-from specviz.load import check_vocabularies, load, pick_device, pick_dtype
+from specviz.load import DEVICES, DTYPES, check_vocabularies, load, pick_device, pick_dtype
 from specviz.session import ModelError, Target
+
+__all__ = ["DEVICES", "DTYPES", "CatalogError", "TargetSpec", "fetch", "load_drafter", "load_target", "spec", "targets"]
 
 Progress = Callable[[float, str], None]
 
@@ -113,14 +115,20 @@ def load_drafter(
     for name in values:
         if name not in known:
             raise CatalogError(f"{method} has no setting {_short(name)}; it has {', '.join(known) or 'none'}.")
-    try:
-        checked = {name: known[name].check(value) for name, value in values.items()}
-    except (ValueError, OverflowError) as error:  # a whole number may be too large to compare with
-        raise CatalogError(f"{method}: {error}") from None
+    checked = {name: _checked(method, known[name], value) for name, value in values.items()}
     if cls.needs != "model":
         return cls(**checked)
     model, d2t = _draft(target, method, draft, progress or _quiet, allow_paths)
     return cls(model=model, d2t=d2t, **checked)
+
+
+def _checked(method: str, knob: Knob, value: Any) -> Any:
+    try:
+        return knob.check(value)
+    except OverflowError:  # a whole number too large for any comparison with a fraction
+        raise CatalogError(f"{method}: {knob.name} must be from {knob.min:g} to {knob.max:g}.") from None
+    except ValueError as error:
+        raise CatalogError(f"{method}: {error}") from None
 
 
 def _draft(target: Target, method: str, draft: str, progress: Progress, allow_paths: bool) -> tuple[Target, torch.Tensor | None]:
