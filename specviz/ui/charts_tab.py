@@ -46,7 +46,14 @@ def build(store: Store) -> None:
         return figures(store, event._data)
 
     bar.draw(
-        draw, None, [bar, *plots], trigger_mode="always_last", concurrency_limit=1, show_progress="minimal", show_progress_on=bar, api_visibility="private"
+        draw,
+        None,
+        [bar, *plots],
+        trigger_mode="always_last",
+        concurrency_limit=1,
+        show_progress="minimal",
+        show_progress_on=bar,
+        api_visibility="private",
     )
 
 

@@ -49,7 +49,13 @@ class Form:
             "defaults": defaults,
             "examples": EXAMPLES,
             "targets": notes,
-            "allowed": {"target": list(offer.targets), "rule": list(offer.rules), "device": list(offer.devices), "dtype": list(offer.dtypes), **_CHOICES},
+            "allowed": {
+                "target": list(offer.targets),
+                "rule": list(offer.rules),
+                "device": list(offer.devices),
+                "dtype": list(offer.dtypes),
+                **_CHOICES,
+            },
         }
 
 
@@ -61,11 +67,21 @@ def build(offer: Offer, labels: dict[str, str], defaults: dict[str, Any]) -> For
         with gr.Column(scale=3, min_width=320):
             prompt = gr.Textbox(get("prompt"), label="Prompt", lines=3, max_lines=10, elem_id="prompt")
             with gr.Row():
-                form.extra("example", gr.Dropdown([(n, n) for n in EXAMPLES], value=None, label="Examples", elem_id="example", min_width=180), choices=[(f"page.ex.{n}", n) for n in EXAMPLES])
-                template = gr.Radio([("chat", "chat"), ("raw", "raw")], value=get("template"), label="Prompt as", elem_id="template", min_width=180)
+                form.extra(
+                    "example",
+                    gr.Dropdown([(n, n) for n in EXAMPLES], value=None, label="Examples", elem_id="example", min_width=180),
+                    choices=[(f"page.ex.{n}", n) for n in EXAMPLES],
+                )
+                template = gr.Radio(
+                    [("chat", "chat"), ("raw", "raw")], value=get("template"), label="Prompt as", elem_id="template", min_width=180
+                )
         with gr.Column(scale=2, min_width=320):
-            target = gr.Dropdown([(labels[name], name) for name in offer.targets], value=get("target"), label="Target model", elem_id="target")
-            methods = gr.CheckboxGroup([(name, name) for name in offer.methods], value=get("methods"), label="Race against plain decoding", elem_id="methods")
+            target = gr.Dropdown(
+                [(labels[name], name) for name in offer.targets], value=get("target"), label="Target model", elem_id="target"
+            )
+            methods = gr.CheckboxGroup(
+                [(name, name) for name in offer.methods], value=get("methods"), label="Race against plain decoding", elem_id="methods"
+            )
     with gr.Row(elem_classes="pg-quick"):
         temperature = gr.Slider(0, 2, value=get("temperature"), step=0.05, label="Temperature", elem_id="temperature", min_width=200)
         max_new = gr.Slider(1, offer.max_new, value=get("max_new"), step=1, label="New tokens at most", elem_id="max_new", min_width=200)
@@ -81,20 +97,50 @@ def build(offer: Offer, labels: dict[str, str], defaults: dict[str, Any]) -> For
                         knobs[f"{method}.{knob.name}"] = (knob, _knob(method, knob, get(f"{method}.{knob.name}")))
         with form.extra("fold_more", gr.Accordion("Sampling, stopping, device", open=False, elem_id="fold_more")):
             with gr.Row():
-                top_k = gr.Slider(0, 200, value=get("top_k"), step=1, label="Top-k", elem_id="top_k", min_width=160)
-                top_p = gr.Slider(0.05, 1, value=get("top_p"), step=0.01, label="Top-p", elem_id="top_p", min_width=160)
-                min_p = gr.Slider(0, 0.5, value=get("min_p"), step=0.01, label="Min-p", elem_id="min_p", min_width=160)
-                penalty = gr.Slider(0.8, 2, value=get("repetition_penalty"), step=0.01, label="Repetition penalty", elem_id="repetition_penalty", min_width=160)
+                top_k = gr.Slider(0, 200, value=get("top_k"), step=1, label="Top-k", elem_id="top_k", min_width=220)
+                top_p = gr.Slider(0.05, 1, value=get("top_p"), step=0.01, label="Top-p", elem_id="top_p", min_width=220)
+                min_p = gr.Slider(0, 0.5, value=get("min_p"), step=0.01, label="Min-p", elem_id="min_p", min_width=220)
+                penalty = gr.Slider(
+                    0.8,
+                    2,
+                    value=get("repetition_penalty"),
+                    step=0.01,
+                    label="Repetition penalty",
+                    elem_id="repetition_penalty",
+                    min_width=220,
+                )
             with gr.Row():
-                rule = gr.Radio([(name, name) for name in offer.rules], value=get("rule"), label="Acceptance rule", elem_id="rule", min_width=160)
-                stop = gr.Textbox(get("stop"), label="Stop strings", lines=2, max_lines=4, elem_id="stop", min_width=160)
-                device = gr.Dropdown(list(offer.devices), value=get("device"), label="Device", elem_id="device", min_width=120, interactive=len(offer.devices) > 1)
-                dtype = gr.Dropdown(list(offer.dtypes), value=get("dtype"), label="Number format", elem_id="dtype", min_width=120, interactive=len(offer.dtypes) > 1)
+                rule = gr.Radio(
+                    [(name, name) for name in offer.rules], value=get("rule"), label="Acceptance rule", elem_id="rule", min_width=160
+                )
+                stop = gr.Textbox(get("stop"), label="Stop strings", lines=2, max_lines=4, elem_id="stop_strings", min_width=160)
+                device = gr.Dropdown(
+                    list(offer.devices),
+                    value=get("device"),
+                    label="Device",
+                    elem_id="device",
+                    min_width=120,
+                    interactive=len(offer.devices) > 1,
+                )
+                dtype = gr.Dropdown(
+                    list(offer.dtypes),
+                    value=get("dtype"),
+                    label="Number format",
+                    elem_id="dtype",
+                    min_width=120,
+                    interactive=len(offer.dtypes) > 1,
+                )
     form.add("prompt", prompt)
     form.add("target", target, info=True)
     form.add("methods", methods, info=True, choices=[(f"page.method.{name}", name) for name in offer.methods])
     form.add("rule", rule, info=True, choices=[(f"page.rule.{name}", name) for name in offer.rules])
-    for name, component in (("temperature", temperature), ("top_k", top_k), ("top_p", top_p), ("min_p", min_p), ("repetition_penalty", penalty)):
+    for name, component in (
+        ("temperature", temperature),
+        ("top_k", top_k),
+        ("top_p", top_p),
+        ("min_p", min_p),
+        ("repetition_penalty", penalty),
+    ):
         form.add(name, component, info=True)
     form.add("seed", seed, info=True)
     form.add("max_new", max_new, info=True)

@@ -12,7 +12,10 @@ _NEWS = (
 # Every entry sets what it names and leaves the other controls alone.
 EXAMPLES: dict[str, dict[str, Any]] = {
     "story": {"prompt": "Tell me a short story about a fox who learns to swim.", "template": "chat"},
-    "copy": {"prompt": "Repeat this text twice, word for word:\n\nred fish, blue fish, one fish, two fish, old fish, new fish.", "template": "chat"},
+    "copy": {
+        "prompt": "Repeat this text twice, word for word:\n\nred fish, blue fish, one fish, two fish, old fish, new fish.",
+        "template": "chat",
+    },
     "loop": {"prompt": "red fish blue fish red fish blue fish red fish", "template": "raw", "max_new": 48},
     "code": {"prompt": "Write a Python function that returns the sum of the squares of a list of numbers.", "template": "chat"},
     "complete": {"prompt": "def fibonacci(n):\n    ", "template": "raw", "max_new": 96},

@@ -58,4 +58,3 @@ def bundled(folder: Path, labels: Mapping[str, str]) -> Run | None:
     for path in sorted(folder.glob("*.jsonl")):
         return recorded(lanes_of(path.read_bytes()), labels, "recorded")
     return None
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -118,16 +117,15 @@ def _knob(method: str, knob: Any, value: Any) -> Any:
 
 
 def _number(name: str, value: Any, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         raise AskError("page.err.number", name=name, low=low, high=high, given=value)
     return float(value)
 
 
 def _whole(name: str, value: Any, low: int, high: int) -> int:
-    number = value if isinstance(value, int) and not isinstance(value, bool) else _number(name, value, low, high)
-    if not low <= number <= high or number != int(number):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high or value != int(value):
         raise AskError("page.err.whole", name=name, low=low, high=high, given=value)
-    return int(number)
+    return int(value)
 
 
 def _text(name: str, value: Any, most: int) -> str:

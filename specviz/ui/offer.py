@@ -45,12 +45,22 @@ def from_catalog(path: str = "", draft: str = "", device: str = "", dtype: str =
         return catalog.load_drafter(target, method, values, chosen, progress, allow_paths=chosen != "auto")
 
     return arrange(
-        list(labels), labels, notes, Engine(load_target, load_drafter), (device,) if device else devices(), (dtype,) if dtype else catalog.DTYPES
+        list(labels),
+        labels,
+        notes,
+        Engine(load_target, load_drafter),
+        (device,) if device else devices(),
+        (dtype,) if dtype else catalog.DTYPES,
     )
 
 
 def arrange(
-    targets: list[str], labels: dict[str, str], notes: dict[str, Any], engine: Engine, devices: tuple[str, ...] = ("auto",), dtypes: tuple[str, ...] = ("auto",)
+    targets: list[str],
+    labels: dict[str, str],
+    notes: dict[str, Any],
+    engine: Engine,
+    devices: tuple[str, ...] = ("auto",),
+    dtypes: tuple[str, ...] = ("auto",),
 ) -> Setup:
     """A Setup with the defaults that follow from what is offered."""
     offer = Offer(

@@ -29,7 +29,17 @@ TITLE = "specviz · speculative decoding · 投机解码"
 THEME = gr.themes.Default(
     primary_hue=gr.themes.colors.blue,
     neutral_hue=gr.themes.colors.slate,
-    font=["system-ui", "-apple-system", "Segoe UI", "Roboto", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", "sans-serif"],
+    font=[
+        "system-ui",
+        "-apple-system",
+        "Segoe UI",
+        "Roboto",
+        "Noto Sans",
+        "Noto Sans CJK SC",
+        "PingFang SC",
+        "Microsoft YaHei",
+        "sans-serif",
+    ],
     font_mono=["ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "Noto Sans Mono CJK SC", "monospace"],
 )
 
@@ -113,7 +123,10 @@ def build(setup: Setup, traces: Path = ASSETS / "traces") -> gr.Blocks:
             stop = form.extra("stop_run", gr.Button("Stop", variant="stop", elem_id="stop", scale=0, min_width=120), prop="value")
             status = Status(idle, elem_id="status", scale=1, min_width=240)
             Files(page.export_text, elem_id="files", scale=0, min_width=100)
-            upload = form.extra("upload", gr.UploadButton("Open trace", file_types=[".jsonl"], type="binary", size="md", elem_id="upload", scale=0, min_width=100))
+            upload = form.extra(
+                "upload",
+                gr.UploadButton("Open trace", file_types=[".jsonl"], type="binary", size="md", elem_id="upload", scale=0, min_width=100),
+            )
         with gr.Tabs(selected="race", elem_id="tabs") as tabs:
             with form.extra("tab_race", gr.Tab("Race", id="race", render_children=True)):
                 race = TraceView("race", page.store.lookup, value="".join(shown.lines) if shown else "", elem_id="race")
@@ -148,7 +161,9 @@ def wire(demo, page: Page, form, values, dressed, *, header, go, stop, status, r
         api_visibility="private",
     )
     asked.then(**browser(js="() => window.specviz.page.ended()"))
-    stop.click(page.halt, None, [race, status], cancels=[asked], queue=False, **private).then(**browser(js="() => window.specviz.page.ended()"))
+    stop.click(page.halt, None, [race, status], cancels=[asked], queue=False, **private).then(
+        **browser(js="() => window.specviz.page.ended()")
+    )
     upload.upload(page.open, [upload], [race, status], queue=False, **private)
     demo.unload(page.leave)
 

@@ -60,7 +60,13 @@ class Status(gr.HTML):
     """value: {"key": a string of the tables, "state": idle | busy | done | stopped | refused, "bar": 0..1, further facts}."""
 
     def __init__(self, value: dict[str, Any], **keywords: Any):
-        super().__init__(value, html_template='<div class="pg-status" role="status" aria-live="polite"></div>', js_on_load=_STATUS_JS, **_PLAIN, **keywords)
+        super().__init__(
+            value,
+            html_template='<div class="pg-status" role="status" aria-live="polite"></div>',
+            js_on_load=_STATUS_JS,
+            **_PLAIN,
+            **keywords,
+        )
 
     def get_block_name(self) -> str:
         return "html"

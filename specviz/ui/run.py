@@ -73,18 +73,23 @@ class Run:
         self.status = {"key": key, "state": state, **facts}
 
     def refuse(self, sentence: str) -> None:
-        """`sentence` is shown as it is, as plain text."""
-        self.lines.append(stream.note("", "refused", sentence))
+        """`sentence` is shown as it is, as plain text. In the middle of a run, what was decoded so far is kept."""
+        self._end("error", sentence)
+        self.lines.append(stream.note("", "error" if self.headers else "refused", sentence))
         self.say("page.st.refused", state="refused", text=sentence)
 
     def mark_stopped(self) -> None:
         """The partial record is kept, and says in its last iteration that it was stopped."""
-        for lane, iterations in self.iterations.items():
-            if iterations and not iterations[-1].stop:
-                iterations[-1] = replace(iterations[-1], stop="stopped")
-                self.lines.append(stream.note(lane, "stopped"))
-        if not any(self.iterations.values()):
-            self.lines.append(stream.note("", "stopped"))
+        for lane in self._end("stopped"):
+            self.lines.append(stream.note(lane, "stopped"))
+
+    def _end(self, why: str, sentence: str = "") -> list[str]:
+        """Marks the lanes that had not ended; returns them."""
+        going = [lane for lane, done in self.iterations.items() if not (done and done[-1].stop)]
+        for lane in going:
+            if self.iterations[lane]:
+                self.iterations[lane][-1] = replace(self.iterations[lane][-1], stop=why, message=sentence)
+        return going
 
 
 def work(run: Run, ask: Ask, engine: Engine) -> None:
@@ -138,10 +143,18 @@ def _decode(run: Run, ask: Ask, engine: Engine) -> None:
     where = {"device": target.device, "dtype": target.dtype, "seed": ask.sampling.seed}
     run.say("page.st.reading", **where)
     try:
+        heads: list[tuple[str, Header]] = []
         for lane, record in race(lanes):
-            run.add(lane, record)
-            if isinstance(record, Iteration):
+            if isinstance(record, Header):
+                heads.append((lane, record))
+                # All at once: when one lane is refused, what is on screen is not touched.
+                if len(heads) == len(lanes):
+                    for head in heads:
+                        run.add(*head)
+                continue
+            if run.status["key"] != "page.st.running":
                 run.say("page.st.running", **where)
+            run.add(lane, record)
             if run.stop.is_set():
                 run.mark_stopped()
                 break

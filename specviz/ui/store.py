@@ -63,7 +63,9 @@ class Store:
         empty = [key for key, owner, run in ended if owner == session and not run.headers]
         kept = [key for key in mine if key not in empty]
         stale = [key for key, _, run in ended if now - run.touched > self.keep]
-        self._forget({*empty, *kept[: max(0, len(kept) - OWN + 1)], *stale, *[key for key, _, _ in ended][: max(0, len(ended) - self.most)]})
+        self._forget(
+            {*empty, *kept[: max(0, len(kept) - OWN + 1)], *stale, *[key for key, _, _ in ended][: max(0, len(ended) - self.most)]}
+        )
 
     def _forget(self, keys) -> None:
         for key in keys:

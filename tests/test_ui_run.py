@@ -1,0 +1,190 @@
+"""The worker, its drain and the store, without a browser."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from specviz.catalog import CatalogError
+from specviz.drafters import METHODS
+from specviz.ui import offer
+from specviz.ui.form import read
+from specviz.ui.run import Engine, Run, drain, work
+from specviz.ui.store import Store
+from tests.pagekit import partly_right, toy, until
+
+
+def setup_of(**models):
+    def load_drafter(target, method, values, progress):
+        return partly_right(target, values) if METHODS[method].needs == "model" else METHODS[method](**values)
+
+    return offer.arrange(list(models), {}, {}, Engine(lambda name, device, dtype, progress: models[name](progress), load_drafter))
+
+
+def started(setup, **changes):
+    ask = read(setup.offer, [{**setup.defaults, "template": "raw", "prompt": "red fish", **changes}[name] for name in setup.offer.fields])
+    run = Run({name: name for name in ask.methods})
+    threading.Thread(target=work, args=(run, ask, setup.engine), daemon=True).start()
+    return run
+
+
+def test_the_string_only_grows_and_holds_the_whole_run():
+    run = started(setup_of(toy=lambda progress: toy()))
+    texts = [text for text, _ in drain(run)]
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(texts))
+    assert texts[-1] == "".join(run.lines) and run.status["key"] == "page.st.done"
+    assert all(json.loads(line) for line in texts[-1].splitlines())
+    assert {lane: len(trace.ids) for lane, trace in run.traces.items()} == {"plain": 128, "draft_model": 128, "prompt_lookup": 128}
+    assert run.traces["plain"].ids == run.traces["draft_model"].ids == run.traces["prompt_lookup"].ids
+
+
+def test_closing_the_drain_ends_the_work_within_one_iteration():
+    model = toy(pause=0.02)
+    run = started(setup_of(toy=lambda progress: model), max_new=1000)
+    shown = drain(run)
+    until(lambda: next(shown)[0].count("\n") > 8)
+    shown.close()
+    assert until(run.done.is_set, 2) < 0.5
+    passes = len(model.passes)
+    time.sleep(0.2)
+    assert len(model.passes) == passes
+    assert run.status["state"] == "stopped"
+    assert all(trace.stop == "stopped" for trace in run.traces.values() if trace.iterations)
+    assert any(trace.iterations for trace in run.traces.values())
+
+
+def test_one_run_at_a_time_even_without_the_queue():
+    model = toy(pause=0.01)
+    setup = setup_of(toy=lambda progress: model)
+    first, second = started(setup, max_new=60), started(setup, max_new=60)
+    until(lambda: first.headers or second.headers)
+    ahead, behind = (first, second) if first.headers else (second, first)
+    while not ahead.done.is_set():
+        assert not behind.headers
+        time.sleep(0.02)
+    until(behind.done.is_set, 20)
+    assert first.traces["plain"].ids == second.traces["plain"].ids
+
+
+def test_stop_while_waiting_for_the_engine():
+    setup = setup_of(toy=lambda progress: toy())
+    with setup.engine.lock:
+        run = started(setup)
+        time.sleep(0.1)
+        run.stop.set()
+        assert until(run.done.is_set, 2) < 0.5
+    assert run.status["state"] == "stopped" and not run.headers
+
+
+def test_stop_while_a_model_loads():
+    def slow(progress):
+        for step in range(100):
+            progress(step / 100, "Converting")
+            time.sleep(0.05)
+
+    run = started(setup_of(toy=slow))
+    until(lambda: run.status.get("bar"))
+    assert run.status["text"] == "Converting" and run.status["key"] == "page.st.loading"
+    run.stop.set()
+    assert until(run.done.is_set, 2) < 0.5
+    assert run.status["state"] == "stopped"
+
+
+def test_refusals_are_sentences_and_failures_show_nothing(capsys):
+    def absent(progress):
+        raise CatalogError("No such model; check the network.")
+
+    def broken(progress):
+        raise OSError("/secret/place")
+
+    run = started(setup_of(toy=absent))
+    assert list(drain(run))[-1] == ("", {"key": "page.st.refused", "state": "refused", "text": "No such model; check the network."})
+    run = started(setup_of(toy=broken))
+    status = list(drain(run))[-1][1]
+    assert status == {"key": "page.st.failed", "state": "refused"} and "secret" not in "".join(run.lines)
+    assert "/secret/place" in capsys.readouterr().err  # for the operator
+    run = started(setup_of(toy=lambda progress: toy(context=16)), prompt="x" * 17)
+    assert list(drain(run))[-1][1]["text"].startswith("The prompt has 17 tokens")
+
+
+def test_a_failure_in_the_middle_keeps_what_was_decoded():
+    model = toy()
+    table = model.table.clone()
+    table[:, 3] = float("nan")  # every law has a hole in it, met at the first iteration
+    broken = replace(model, table=table)
+    run = started(setup_of(toy=lambda progress: broken), methods=[])
+    status = list(drain(run))[-1][1]
+    assert status["key"] == "page.st.refused" and "no usable probabilities" in status["text"]
+    run = started(setup_of(toy=lambda progress: model), methods=[])
+    until(run.done.is_set)
+    run.iterations["plain"][-1] = replace(run.iterations["plain"][-1], stop="")
+    run.refuse("A sentence.")
+    assert (run.trace("plain").stop, run.trace("plain").iterations[-1].message) == ("error", "A sentence.")
+
+
+def test_the_engine_is_free_after_any_end():
+    setup = setup_of(toy=lambda progress: toy(), small=lambda progress: toy(context=16))
+    for changes in ({"target": "small", "prompt": "x" * 30}, {}):
+        run = started(setup, **changes)
+        until(run.done.is_set)
+        assert not setup.engine.lock.locked()
+
+
+@pytest.fixture
+def store():
+    return Store(keep=60, most=3)
+
+
+def finished() -> Run:
+    run = Run({"plain": "plain"})
+    run.headers["plain"] = object()
+    run.done.set()
+    return run
+
+
+def test_store_finds_only_by_id(store):
+    run = finished()
+    store.begin("a", run)
+    assert store.find(run.id) is run and store.find("b") is None and store.live("a") is run and store.live("b") is None
+    assert store.lookup("nothing", "plain") is None
+
+
+def test_store_keeps_what_is_on_screen_until_it_is_replaced(store):
+    shown = finished()
+    store.begin("a", shown)
+    for _ in range(3):  # refused runs show nothing and push nothing out
+        refused = Run({})
+        refused.done.set()
+        store.begin("a", refused)
+    assert store.find(shown.id) is shown
+    for _ in range(2):
+        store.begin("a", finished())
+    assert store.find(shown.id) is None
+
+
+def test_store_lets_go(store):
+    fixed = finished()
+    store.fix(fixed)
+    runs = [finished() for _ in range(6)]
+    for number, run in enumerate(runs):
+        store.begin(f"s{number}", run)
+    assert store.find(runs[0].id) is None and store.find(runs[-1].id) and store.find(fixed.id)
+    going = Run({"plain": "plain"})
+    store.begin("x", going)
+    store.leave("x")
+    assert going.stop.is_set() and store.find(going.id) is None and store.live("x") is None
+    runs[-1].touched -= 61
+    store.begin("y", finished())
+    assert store.find(runs[-1].id) is None and store.find(fixed.id)
+
+
+def test_a_second_run_of_one_visitor_stops_the_first(store):
+    first, second = Run({"plain": "plain"}), Run({"plain": "plain"})
+    store.begin("a", first)
+    store.begin("a", second)
+    assert first.stop.is_set() and not second.stop.is_set() and store.live("a") is second
