@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -192,6 +193,11 @@ def header_of(target, drafter, prompt, ids, sampling, limits, rule, capture) -> 
         device=target.device,
         capture=capture,
         drafter=drafter.source,
-        versions={"python": platform.python_version(), **{name: version(name) for name in ("torch", "transformers")}, "kernels": target.kernels},
+        versions={**versions(), "kernels": target.kernels},
         texts={str(token): target.token_bytes(token).hex() for token in sorted(set(ids))},
     )
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version(), **{name: version(name) for name in ("torch", "transformers")}}
