@@ -82,7 +82,7 @@ def load_target(
     progress = progress or _quiet
     found = spec(name) if isinstance(name, str) else None
     path = None if found else _path(name, allow_paths)
-    shown = found.name if found else path.resolve().name
+    shown = found.name if found else path.name or path.resolve().name
     with _one_error():
         chosen = pick_device(device)
         kind = pick_dtype(dtype, chosen)

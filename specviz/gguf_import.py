@@ -9,10 +9,13 @@ families not listed go through the library's own loader, which is slower and nee
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 import logging
+import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -44,17 +47,18 @@ def convert(path: Path, folder: Path, progress: Progress) -> None:
     if needed * 1.05 > free:
         raise GgufError(f"Converting this model needs {needed / 1e9:.1f} GB of disk in the cache folder; {free / 1e9:.1f} GB are free.")
     progress(0.1, "Reading the tokenizer")
-    try:
-        config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-    except Exception as error:  # the library raises a dozen kinds on files it does not know
-        raise GgufError(f"The installed transformers library cannot read this {arch!r} GGUF file ({_short(error)}).") from None
-    tokenizer.save_pretrained(folder)
-    if arch in FAMILIES:
-        _import_weights(reader, arch, config, folder, progress)
-    else:
-        progress(0.3, "Converting with the library's loader; this can take minutes")
-        config = _import_with_library(path, arch, config, folder)
+    with _alone(path) as file:
+        try:
+            config = AutoConfig.from_pretrained(**file)
+            tokenizer = AutoTokenizer.from_pretrained(**file)
+        except Exception as error:  # the library raises a dozen kinds on files it does not know
+            raise GgufError(f"The installed transformers library cannot read this {arch!r} GGUF file ({_short(error)}).") from None
+        tokenizer.save_pretrained(folder)
+        if arch in FAMILIES:
+            _import_weights(reader, arch, config, folder, progress)
+        else:
+            progress(0.3, "Converting with the library's loader; this can take minutes")
+            config = _import_with_library(file, arch, folder)
     _generation_config(config, tokenizer).save_pretrained(folder)
     progress(1.0, "Converted")
 
@@ -73,6 +77,19 @@ def _open(path: Path) -> gguf.GGUFReader:
     if "split.count" in reader.fields and int(reader.fields["split.count"].contents()) > 1:
         raise GgufError("This GGUF file is one part of several; merge the parts into one file first.")
     return reader
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[dict[str, Any]]:
+    """Arguments that make the library read this file from a folder of its own: it would also heed other files that lie beside
+    it, such as the tokenizer configuration of another model, or one that asks for code to be run."""
+    with tempfile.TemporaryDirectory() as folder:
+        name = "model.gguf"
+        try:
+            os.symlink(path.resolve(), Path(folder) / name)
+        except OSError:  # a system where links are not for everybody
+            shutil.copyfile(path, Path(folder) / name)
+        yield {"pretrained_model_name_or_path": folder, "gguf_file": name, "local_files_only": True, "trust_remote_code": False}
 
 
 def _text(reader: gguf.GGUFReader, key: str) -> str:
@@ -195,9 +212,9 @@ def _write_shards(values: Iterator[tuple[str, torch.Tensor]], folder: Path) -> N
     (folder / "model.safetensors.index.json").write_text(json.dumps(index), "utf-8")
 
 
-def _import_with_library(path: Path, arch: str, config: Any, folder: Path) -> Any:
+def _import_with_library(file: dict[str, Any], arch: str, folder: Path) -> Any:
     try:
-        loaded = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32, local_files_only=True)
+        loaded = AutoModelForCausalLM.from_pretrained(**file, dtype=torch.float32)
     except Exception as error:
         raise GgufError(f"The installed transformers library cannot load this {arch!r} GGUF file ({_short(error)}).") from None
     # A model that came from GGUF refuses to be saved, a fresh one with the same weights does not.

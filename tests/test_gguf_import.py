@@ -70,6 +70,17 @@ def test_tokenizer_and_chat_template_survive(tmp_path):
     assert chat == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant"
 
 
+def test_files_that_lie_beside_are_not_heeded(tmp_path):
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w')\n")
+    auto = {"AutoTokenizer": ["own.T", None], "AutoConfig": "own.C", "AutoModelForCausalLM": "own.M"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "T", "auto_map": auto}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "own", "auto_map": auto}))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    _, folder, _ = converted(tmp_path, "llama")
+    assert len(AutoTokenizer.from_pretrained(folder)) == len(TOKENS)
+    assert not (tmp_path / "marker").exists()
+
+
 @pytest.mark.parametrize(("template", "stops"), [("{{ messages }}", [END, TURN_END]), ("", [TURN_END])])
 def test_a_chat_model_stops_at_every_end_token_of_its_vocabulary(tmp_path, template, stops):
     _, folder, _ = converted(tmp_path, "qwen2", template=template)
