@@ -64,7 +64,7 @@
     }
     drawHead() {
       const { lane } = this, head = lane.head;
-      sv.text(this.name, lane.label);
+      sv.text(this.name, lane.name);
       this.node.dataset.state = lane.state;
       this.node.dataset.plain = head && head.method === "plain" ? "1" : "0";
       const badge = (kind, text, title) => h("span", { class: "sv-badge sv-badge-" + kind, title }, text);
@@ -76,7 +76,7 @@
       sv.put(this.about, about.filter(Boolean).join(" · "));
       sv.put(this.message, lane.message || "");
       this.message.hidden = !lane.message;
-      this.text.setAttribute("aria-label", sv.t("lane.text", { lane: lane.label }));
+      this.text.setAttribute("aria-label", sv.t("lane.text", { lane: lane.name }));
     }
     drawNumbers() {
       const { lane } = this;

@@ -50,7 +50,7 @@
         others.map((lane) => this.verdict(lane, plain)));
       if (!this.said && channel.lanes.every((lane) => lane.over)) {
         this.said = true;
-        sv.text(this.live, others.map((lane) => [lane.label, this.ratioText(lane, plain)].join(": ")).join("; "));
+        sv.text(this.live, others.map((lane) => [lane.name, this.ratioText(lane, plain)].join(": ")).join("; "));
       }
     }
     noteText(note) { return [sv.t("state." + note.state), note.message].filter(Boolean).join(": "); }
@@ -66,8 +66,8 @@
       const ratio = this.ratio(lane, plain), end = lane.end, slow = sv.finite(ratio) && ratio < 1;
       const rows = [];
       if (plain && sv.finite(ratio)) {
-        rows.push(h("div", { class: "sv-from" }, h("b", null, sv.speed(plain.speed)), ` ${plain.label} → `, h("b", null, sv.speed(lane.speed)), ` ${lane.label} · ${sv.t("unit.tokens")}`));
-      } else rows.push(h("div", { class: "sv-from" }, lane.label + (lane.message ? " – " + lane.message : "")));
+        rows.push(h("div", { class: "sv-from" }, h("b", null, sv.speed(plain.speed)), ` ${plain.name} → `, h("b", null, sv.speed(lane.speed)), ` ${lane.name} · ${sv.t("unit.tokens")}`));
+      } else rows.push(h("div", { class: "sv-from" }, lane.name + (lane.message ? " – " + lane.message : "")));
       if (end) rows.push(h("div", { class: "sv-checks" }, this.same(end), this.predicted(end, ratio), this.traced(lane)));
       else if (plain) rows.push(h("div", { class: "sv-checks" }, h("span", { class: "sv-dim" }, sv.t(lane.over && plain.over ? "race.noend" : "race.running"))));
       if (slow && end) rows.push(h("p", { class: "sv-slow" }, sv.t("race.slower"), " ", this.why(end)));

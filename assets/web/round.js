@@ -33,7 +33,7 @@
       const key = channel.lanes.map((one) => one.key + one.label).join() + lane.key + sv.lang;
       if (key !== this.key || fresh) {
         this.key = key;
-        sv.put(this.lanes, channel.lanes.map((one) => h("button", { type: "button", class: "sv-seg", "data-lane": one.key, "aria-pressed": String(one === lane), on: { click: () => view.choose(one) } }, one.label)));
+        sv.put(this.lanes, channel.lanes.map((one) => h("button", { type: "button", class: "sv-seg", "data-lane": one.key, "aria-pressed": String(one === lane), on: { click: () => view.choose(one) } }, one.name)));
         this.lanes.setAttribute("aria-label", sv.t("rail.lanes"));
         for (const act of ["first", "back", "toggle", "forward", "final", "speed", "live"]) {
           this[act].title = sv.t("rail." + act);

@@ -38,6 +38,8 @@
       this.state = "running";
       if (stop) Object.assign(this, { state: stop === "error" || stop === "stopped" ? stop : "done", stop, message });
     }
+    // a label may be the name of a string, so that it follows the language
+    get name() { return sv.has(this.label) ? sv.t(this.label) : this.label; }
     get speed() { return this.time > 0 ? this.tokens.length / this.time : NaN; }
     get tau() { return this.rounds ? this.tokens.length / this.rounds : NaN; }
     get alpha() { return this.examined ? this.accepted / this.examined : NaN; }
