@@ -123,7 +123,9 @@ def decode(
         drafter.accept(state, verdict, scores)
         seconds["draft"] += clock.lap()
         # 6 record; its own time is the last entry of the same dictionary
-        iteration = record(index, start, root, draft, p, scores, verdict, block[:kept], block[kept:], seconds, stop, capture, target.token_bytes)
+        iteration = record(
+            index, start, root, draft, p, scores, verdict, block[:kept], block[kept:], seconds, stop, capture, target.token_bytes
+        )
         seconds["record"] = clock.lap()
         start, index, seconds = start + iteration.time, index + 1, {}
         yield iteration

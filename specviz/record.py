@@ -79,7 +79,14 @@ def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict,
     likely = logits.topk(min(capture, logits.shape[-1]), sorted=True).indices.tolist()
     scale = logits.float().logsumexp(-1)
     drafted = draft.q.topk(min(capture, draft.q.shape[-1])) if draft.q is not None else None
-    drafted = [[t for t, mass in zip(*row, strict=True) if mass > 0] for row in zip(drafted.indices.tolist(), drafted.values.tolist(), strict=True)] if drafted else []
+    drafted = (
+        [
+            [t for t, mass in zip(*row, strict=True) if mass > 0]
+            for row in zip(drafted.indices.tolist(), drafted.values.tolist(), strict=True)
+        ]
+        if drafted
+        else []
+    )
     last = verdict.path[-1] if verdict.path else -1
     rows = []
     for row in range(count):

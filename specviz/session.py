@@ -95,7 +95,9 @@ class Target:
         kinds = set(getattr(config, "layer_types", None) or [])
         cacheable = all(hasattr(layer, "is_croppable") and layer.is_croppable for layer in DynamicCache(config=config).layers)
         if getattr(self.model, "_is_stateful", False) or not cacheable or kinds - {"full_attention", "sliding_attention"}:
-            raise ModelError(f"{self.name} has layers whose state cannot be rewound, so drafts cannot be undone; choose a model with attention only.")
+            raise ModelError(
+                f"{self.name} has layers whose state cannot be rewound, so drafts cannot be undone; choose a model of attention only."
+            )
         self.model.eval().requires_grad_(False)
         object.__setattr__(self, "kernels", backend.prepare(self.model, self.device))
 

@@ -29,7 +29,12 @@ class DraftModel:
     )
     confidence: float = field(
         default=0.0,
-        metadata={"min": 0.0, "max": 1.0, "step": 0.05, "help": "Stop drafting after a token that the draft gave less than this (before sampling settings); 0 = off."},
+        metadata={
+            "min": 0.0,
+            "max": 1.0,
+            "step": 0.05,
+            "help": "Stop drafting after a token that the draft gave less than this (before sampling settings); 0 = off.",
+        },
     )
 
     name: ClassVar[str] = "draft_model"

@@ -11,7 +11,9 @@ from specviz.tree import Draft, chain, empty
 @dataclass
 class PromptLookup:
     gamma: int = field(default=10, metadata={"min": 1, "max": 32, "help": "Tokens copied at most."})
-    ngram: int = field(default=2, metadata={"min": 1, "max": 8, "help": "Longest run of last tokens that is looked up; shorter ones are tried next."})
+    ngram: int = field(
+        default=2, metadata={"min": 1, "max": 8, "help": "Longest run of last tokens that is looked up; shorter ones are tried next."}
+    )
 
     name: ClassVar[str] = "prompt_lookup"
     paper: ClassVar[str] = "Saxena 2023, Prompt Lookup Decoding"

@@ -85,13 +85,16 @@ def hidden_states(model, conversations: Sequence[Conversation], out: Path, token
 
 def collect(
     model, stop_id: int, data: Sequence[Path], out: Path, temperatures: Sequence[float], max_new: int, limit: int, longest: int, seed: int
-) -> None:
-    """Own answers to every distinct prompt of `data`, then text of `data` in random order up to `limit` tokens in all."""
+) -> int:
+    """Own answers to every distinct prompt of `data`, then text of `data` in random order up to `limit` tokens in all.
+
+    Returns how many conversations, at the front, are the target's own.
+    """
     out.mkdir(parents=True, exist_ok=True)
     text = [c for path in data for c in read(path)]
     prompts = [prompt for prompt in unique_prompts(text) if len(prompt) <= longest // 2]
     chosen = answers(model, prompts, temperatures, max_new, stop_id, batch=64, out=out)
-    total = sum(len(c.ids) for c in chosen)
+    own, total = len(chosen), sum(len(c.ids) for c in chosen)
     for index in np.random.default_rng(seed).permutation(len(text)):
         if total >= limit:
             break
@@ -101,3 +104,4 @@ def collect(
             total += len(conversation.ids)
     write(out / "conversations.npz", chosen)
     hidden_states(model, chosen, out)
+    return own

@@ -31,10 +31,7 @@ def read(path: Path) -> list[Conversation]:
         if missing:
             raise ValueError(f"{path.name} is not a conversation file: it lacks {', '.join(sorted(missing))}.")
         ids, starts, answers = file["ids"].astype(np.int64), file["starts"], file["answers"]
-    return [
-        Conversation(ids[start:end], int(answer - start))
-        for start, end, answer in zip(starts[:-1], starts[1:], answers, strict=True)
-    ]
+    return [Conversation(ids[start:end], int(answer - start)) for start, end, answer in zip(starts[:-1], starts[1:], answers, strict=True)]
 
 
 def write(path: Path, conversations: Sequence[Conversation]) -> None:

@@ -74,7 +74,9 @@ def frequent_tokens(conversations: Sequence[Conversation], own: int, weight: flo
 
 
 @torch.no_grad()
-def report(draft: nn.Module, head: torch.Tensor, d2t: torch.Tensor, data: Data, indices: Sequence[int], most: int = 60_000) -> dict[str, float]:
+def report(
+    draft: nn.Module, head: torch.Tensor, d2t: torch.Tensor, data: Data, indices: Sequence[int], most: int = 60_000
+) -> dict[str, float]:
     """On held-out answers: how often both sides agree on the best token, and the mean of sum min(p, q) at temperature 1."""
     draft.eval()
     agree = overlap = total = 0.0
@@ -93,14 +95,16 @@ def report(draft: nn.Module, head: torch.Tensor, d2t: torch.Tensor, data: Data, 
     return {"agree": round(agree / total, 4), "overlap": round(overlap / total, 4), "tokens": int(total)}
 
 
-def train(model: nn.Module, data: Data, out: Path, recipe: Recipe, stop_ids: Sequence[int], own: int, command: str) -> dict:
+def train(model: nn.Module, data: Data, out: Path, recipe: Recipe, stop_ids: Sequence[int], own: int, commands: Sequence[str]) -> dict:
     """Trains on data.train, writes checkpoints into `out`/checkpoint.pt and the finished draft into `out`. Returns the facts.
 
     own: how many conversations at the front are the target's own answers. A run that was stopped goes on.
     """
     torch.manual_seed(recipe.seed)
     layers = [i % model.config.num_hidden_layers for i in recipe.layers]
-    d2t = frequent_tokens([data.conversations[i] for i in data.train], sum(i < own for i in data.train), recipe.own_weight, recipe.vocab, stop_ids)
+    d2t = frequent_tokens(
+        [data.conversations[i] for i in data.train], sum(i < own for i in data.train), recipe.own_weight, recipe.vocab, stop_ids
+    )
     draft = draft_head.copied(model, layers, d2t).train()
     draft.get_input_embeddings().weight.requires_grad_(False)
     head = model.get_output_embeddings().weight.detach().to(torch.bfloat16)
@@ -121,7 +125,14 @@ def train(model: nn.Module, data: Data, out: Path, recipe: Recipe, stop_ids: Seq
         step, curve, seen = saved["step"], saved["curve"], saved["seen"]
 
     def measure() -> None:
-        curve.append({"step": step, "answer_tokens": seen, "own": report(draft, head, d2t, data, own_test), "text": report(draft, head, d2t, data, other_test)})
+        curve.append(
+            {
+                "step": step,
+                "answer_tokens": seen,
+                "own": report(draft, head, d2t, data, own_test),
+                "text": report(draft, head, d2t, data, other_test),
+            }
+        )
         tqdm.write(json.dumps(curve[-1]))
         state = {"draft": draft_head.own_state(draft), "optimizer": optimizer.state_dict(), "step": step, "curve": curve, "seen": seen}
         torch.save(state, out / "checkpoint.partial")
@@ -159,7 +170,7 @@ def train(model: nn.Module, data: Data, out: Path, recipe: Recipe, stop_ids: Seq
         "answer_tokens": seen,
         "held_out": curve[-1],
         "curve": curve,
-        "command": command,
+        "commands": list(commands),
     }
     draft_head.save(draft, d2t, facts, out)
     return facts
