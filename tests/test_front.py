@@ -442,7 +442,7 @@ def test_a_long_run_arrives_whole_and_follows_without_fighting_the_reader(opened
     assert one.js("document.querySelectorAll('#race .sv-bricks path').length") <= 10
     # a reader who went up stays there
     one.page.click("#go")
-    one.wait("specviz.stats.tokens > 100 && specviz.stats.race.rendered < 1500")
+    one.wait("specviz.stats.race.rendered > 400 && specviz.stats.race.rendered < 1500")
     one.js("(() => { const n = document.querySelector('#race .sv-text'); n.scrollTop = 40; })()")
     one.wait("specviz.stats.ended === 2 && specviz.stats.race.rendered === 2000")
     assert one.js("document.querySelector('#race .sv-text').scrollTop") == 40

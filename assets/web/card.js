@@ -71,7 +71,7 @@
         sv.charts.coin({ threshold, u, name, other: this.whatif }),
         h("p", { class: "sv-sentence", "data-accepted": accepted }, sv.t(accepted ? "coin.accepted" : "coin.rejected", { u: shownU, t: shownT })),
         notes.map((text) => h("p", { class: "sv-dim" }, text)),
-        this.redraw(() => this.tossAgain(one)));
+        this.redraw("whatif.button", () => this.tossAgain(one)));
     }
     lastDraw(one, kind) {
       const { detail } = this, row = this.row(one);
@@ -82,7 +82,7 @@
         h("h4", null, sv.t(recovered ? "last.title.recovered" : "last.title")),
         h("p", { class: "sv-sentence" }, sv.t(key, { r: sv.prob(one.draw) })),
         detail.temperature === 0 && h("p", { class: "sv-dim" }, sv.t("last.zero")),
-        values && this.redraw(() => {
+        values && this.redraw("whatif.button.last", () => {
           const token = sv.charts.draw(row.tokens, values, Math.random());
           this.whatif = { last: true, token };
           this.tally.n += 1;
@@ -98,7 +98,7 @@
       this.tally.n += 1;
       if (accepted) this.tally.yes += 1;
     }
-    redraw(run) {
+    redraw(label, run) {
       const { whatif, tally } = this;
       return h("div", { class: "sv-whatif" + (whatif ? " sv-on" : "") },
         h("button", { type: "button", class: "sv-button", "data-act": "redraw", on: { click: (event) => {
@@ -106,7 +106,7 @@
           this.draw();
           this.node.querySelector("[data-act=redraw]").focus({ preventScroll: true });
           event.stopPropagation();
-        } } }, "⟳ ", sv.t("whatif.button")),
+        } } }, "⟳ ", sv.t(label)),
         whatif && h("div", { class: "sv-whatif-text", role: "status" }, h("b", null, sv.t("whatif.tag")), " ", this.whatifText(),
           h("span", { class: "sv-dim" }, " ", sv.t(whatif.last ? "whatif.tally.last" : "whatif.tally", { n: tally.n, k: tally.yes }), " ", sv.t("whatif.record"))));
     }
@@ -127,7 +127,7 @@
       if (!row || !row.p.every(sv.finite)) return h("div", { class: "sv-block" }, title, h("p", { class: "sv-dim" }, sv.t("nodata")));
       const rejected = !isLast && one.test && !detail.path.includes(this.tok);
       const isReject = row.residual !== null && (isLast || rejected);
-      const guess = this.whatif && !this.whatif.last && !isReject && detail.rule !== "block" && detail.is_chain ? sv.charts.residualOf(row, one) : null;
+      const guess = this.whatif && this.whatif.known && !isReject && detail.rule !== "block" && detail.is_chain ? sv.charts.residualOf(row, one) : null;
       const residual = isReject ? row.residual : guess;
       const drafts = detail.nodes.filter((node) => node.parent === row.after).map((node) => node.id);
       const ends = detail.last.row !== null && detail.rows[detail.last.row] === row;

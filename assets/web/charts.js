@@ -38,8 +38,8 @@
     const rests = { p: rest(p), q: rest(q), r: rest(r) };
     const scale = Math.max(0.02, ...listed.map((one) => Math.max(p[one.k], q ? q[one.k] : 0)), rests.p, rests.q || 0);
     const scaleR = r ? Math.max(0.02, ...listed.map((one) => r[one.k]), rests.r) : 1;
-    const bars = (pv, qv) => h("div", { class: "sv-bars" },
-      q && !model && h("i", { class: "sv-both", style: wide(Math.min(pv, qv), scale) }),
+    const bars = (pv, qv, both = true) => h("div", { class: "sv-bars" },
+      q && !model && both && h("i", { class: "sv-both", style: wide(Math.min(pv, qv), scale) }),
       h("i", { class: "sv-bar-p", style: wide(pv, scale) }), q && h("i", { class: "sv-bar-q", style: wide(qv, scale) }));
     const numbers = (pv, qv) => h("div", { class: "sv-pq" }, h("b", { title: "p" }, sv.prob(pv)), q && h("span", { title: "q" }, sv.prob(qv)));
     const spare = (rv, mark) => r && h("div", { class: "sv-spare" }, h("i", { class: "sv-bar-r" + (mark ? " sv-bar-drawn" : ""), style: wide(rv, scaleR) }), h("span", null, rv > 0 ? sv.prob(rv) : "0"));
@@ -50,9 +50,10 @@
         h("div", { class: "sv-law-name", title: `${shown.label} · id ${token.id}` }, h("span", { class: "sv-law-text" }, sv.bytes.nodes(shown.parts, true)), h("small", null, (own ? sv.t("laws.drafted") : "") + (own && mark ? " " : "") + (mark ? sv.t("laws.drawn") : ""))),
         bars(p[k], q ? q[k] : null), numbers(p[k], q ? q[k] : null), spare(r ? r[k] : 0, mark));
     });
+    // no shading here: the smaller of two sums is not the sum of the smaller ones
     lines.push(h("li", { class: "sv-law sv-law-rest" },
       h("div", { class: "sv-law-name", title: sv.t("laws.rest.help") }, h("span", { class: "sv-law-text" }, hidden.length ? sv.t("laws.restmore", { n: hidden.length }) : sv.t("laws.rest"))),
-      bars(rests.p, rests.q), numbers(rests.p, rests.q), spare(rests.r || 0, drawn !== undefined && drawn !== null && !listed.some((one) => one.token.id === drawn))));
+      bars(rests.p, rests.q, false), numbers(rests.p, rests.q), spare(rests.r || 0, drawn !== undefined && drawn !== null && !listed.some((one) => one.token.id === drawn))));
     return h("div", { class: "sv-laws" + (r ? " sv-laws-r" : "") },
       h("div", { class: "sv-law sv-law-head" },
         h("div", null), h("div", { class: "sv-key" }, h("span", null, h("i", { class: "sv-sample sv-sample-p" }), model ? sv.t("laws.model") : sv.t("laws.p")), q && h("span", null, h("i", { class: "sv-sample sv-sample-q" }), sv.t("laws.q")), q && !model && h("span", null, h("i", { class: "sv-sample sv-sample-both" }), sv.t("laws.both"))),

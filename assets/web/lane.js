@@ -126,6 +126,7 @@
       this.follow = true;
       this.down.hidden = true;
       this.text.scrollTop = this.text.scrollHeight;
+      this.top = this.text.scrollTop;
     }
     drawSpark(most) {
       const { its } = this.lane;
