@@ -131,6 +131,8 @@ def test_a_run_ends_with_the_same_text_in_every_lane(visit):
     stats = one.stats()
     assert (stats["lanes"], stats["ended"], stats["tokens"], stats["bad"]) == (3, 3, 120, 0)
     assert re.search(r"seed \d+", one.status())
+    one.tab.wait_for_timeout(500)
+    assert one.tab.locator(".toast-wrap .error").count() == 0 and one.state() == "done"
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

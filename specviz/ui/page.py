@@ -62,6 +62,8 @@ class Page:
         threading.Thread(target=work, args=(run, ask, self.engine), daemon=True).start()
         for text, status in drain(run):
             yield text or gr.skip(), status
+        # The framework sends the last values once more in full when a generator ends: make them nothing.
+        yield gr.skip(), gr.skip()
 
     def halt(self, request: gr.Request) -> tuple[Any, dict[str, Any]]:
         """Stop: ends the visitor's run within one iteration and shows what there is. A queued entry is removed by `cancels`."""

@@ -59,7 +59,7 @@ class Header(gr.HTML):
 class Status(gr.HTML):
     """value: {"key": a string of the tables, "state": idle | busy | done | stopped | refused, "bar": 0..1, further facts}."""
 
-    def __init__(self, value: dict[str, Any], **keywords: Any):
+    def __init__(self, value: dict[str, Any] | None = None, **keywords: Any):  # the framework makes it anew without a value
         super().__init__(
             value,
             html_template='<div class="pg-status" role="status" aria-live="polite"></div>',

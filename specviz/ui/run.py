@@ -21,9 +21,9 @@ from specviz.trace import Header, Iteration, Trace
 from specviz.ui.form import Ask
 from specviz.views import stream
 
-FRAME = 0.1  # seconds between two updates of the page
-SLOW_FRAME = 0.25  # once a run has lasted SLOW_AFTER seconds, so that a long one stays light on the wire
-SLOW_AFTER = 15
+FRAME = 0.09  # seconds between two updates of the page; with its own time, ten updates a second
+SLOW_FRAME = 0.19  # once a run has lasted SLOW_AFTER seconds, so that a long one stays light on the wire
+SLOW_AFTER = 20
 
 
 class Stopped(Exception):
