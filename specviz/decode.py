@@ -117,6 +117,8 @@ def decode(
         emitted += kept
         state.ids += block[:kept]
         state.new = kept
+        rows = [0, *(node + 1 for node in verdict.path)]
+        state.hidden = {tap: torch.cat([known, scores.hidden[tap][rows]]) for tap, known in state.hidden.items()}
         state.room = room(target, state.ids, limits, emitted)
         seconds["commit"] = clock.lap()
         # 5 tell the drafter

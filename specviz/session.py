@@ -177,7 +177,8 @@ class Session:
         for start in range(0, len(ids) - 1, PREFILL_ROWS):
             rows = ids[start : min(start + PREFILL_ROWS, len(ids) - 1)]
             parts.append(self.forward(rows, tuple(range(-1, len(rows) - 1)), rows_wanted=1).hidden)
-        return {tap: torch.cat([part[tap] for part in parts]) for tap in self.taps} if parts else {}
+        nothing = torch.empty(0, self.target.config.hidden_size, dtype=self._dtype, device=self.target.device)
+        return {tap: torch.cat([nothing, *(part[tap] for part in parts)]) for tap in self.taps}
 
     def score(self, root: int, draft: Draft) -> Scores:
         """One target pass over the root and every node of the draft."""
