@@ -108,5 +108,4 @@
     requestAnimationFrame(go);
     setTimeout(go, 250); // a tab in the background gets no frames, but its counters stay true
   };
-  sv.calm = () => window.matchMedia("(prefers-reduced-motion: reduce)").matches;
 })();

@@ -43,6 +43,7 @@
     }
     drawHead() {
       const { channel } = this;
+      this.head.hidden = channel.lanes.length === 1 && !channel.note && channel.lanes[0].key === "plain";
       const plain = channel.lanes.find((lane) => lane.head && lane.head.method === "plain");
       const others = channel.lanes.filter((lane) => lane !== plain);
       if (!channel.lanes.length) return void sv.put(this.head, h("p", { class: "sv-empty" }, channel.note ? this.noteText(channel.note) : sv.t("race.empty")));
@@ -63,16 +64,16 @@
       return sv.finite(ratio) ? sv.fixed(ratio, 2) + "×" : "–";
     }
     verdict(lane, plain) {
-      const ratio = this.ratio(lane, plain), end = lane.end, slow = sv.finite(ratio) && ratio < 1;
+      const ratio = this.ratio(lane, plain), end = lane.end, slow = Boolean(end) && sv.finite(ratio) && ratio < 1;
       const rows = [];
       if (plain && sv.finite(ratio)) {
         rows.push(h("div", { class: "sv-from" }, h("b", null, sv.speed(plain.speed)), ` ${plain.name} → `, h("b", null, sv.speed(lane.speed)), ` ${lane.name} · ${sv.t("unit.tokens")}`));
       } else rows.push(h("div", { class: "sv-from" }, lane.name + (lane.message ? " – " + lane.message : "")));
       if (end) rows.push(h("div", { class: "sv-checks" }, this.same(end), this.predicted(end, ratio), this.traced(lane)));
       else if (plain) rows.push(h("div", { class: "sv-checks" }, h("span", { class: "sv-dim" }, sv.t(lane.over && plain.over ? "race.noend" : "race.running"))));
-      if (slow && end) rows.push(h("p", { class: "sv-slow" }, sv.t("race.slower"), " ", this.why(end)));
+      if (slow) rows.push(h("p", { class: "sv-slow" }, sv.t("race.slower"), " ", this.why(end)));
       return h("article", { class: "sv-verdict" + (slow ? " sv-verdict-slow" : ""), "data-lane": lane.key },
-        h("div", { class: "sv-ratio" }, h("span", { class: "sv-ratio-number" }, this.ratioText(lane, plain)), h("span", { class: "sv-ratio-word" }, sv.t(end ? "race.measured" : "race.sofar"))),
+        h("div", { class: "sv-ratio" }, h("span", { class: "sv-ratio-number" }, this.ratioText(lane, plain)), h("span", { class: "sv-ratio-word" }, sv.t(!plain ? "race.noplain" : end ? "race.measured" : "race.sofar"))),
         h("div", { class: "sv-verdict-text" }, rows));
     }
     predicted(end, ratio) {

@@ -9,7 +9,6 @@
       this.node = h("div", { class: "sv-strip", role: "group" });
       this.boxes = [];
       this.changed = 0;
-      this.follow = true;
       const found = (event) => {
         const token = event.target.closest("[data-k]"), box = event.target.closest("[data-i]");
         return box && { it: Number(box.dataset.i), tok: token ? Number(token.dataset.k) : -1, node: token };
@@ -17,7 +16,6 @@
       this.node.addEventListener("click", (event) => { const one = found(event); if (one) act.pin(one.it, one.tok); });
       this.node.addEventListener("mouseover", (event) => { const one = found(event); act.hover(one && one.node ? one : null); });
       this.node.addEventListener("mouseleave", () => act.hover(null));
-      this.node.addEventListener("scroll", () => { this.follow = this.node.scrollTop + this.node.clientHeight >= this.node.scrollHeight - 24; }, { passive: true });
     }
     reset() {
       this.node.textContent = "";
@@ -88,8 +86,8 @@
       this.current.classList.add("sv-current");
       this.current.tabIndex = 0;
       if (focus) this.current.focus({ preventScroll: true });
-      const top = box.offsetTop - this.node.offsetTop;
-      if (top < this.node.scrollTop || top + box.offsetHeight > this.node.scrollTop + this.node.clientHeight) this.node.scrollTop = Math.max(0, top - this.node.clientHeight / 2);
+      const own = box.getBoundingClientRect(), frame = this.node.getBoundingClientRect();
+      if (own.top < frame.top || own.bottom > frame.bottom) this.node.scrollTop += own.top - frame.top - frame.height / 2;
     }
   }
   sv.Strip = Strip;
