@@ -314,9 +314,11 @@ def test_a_trace_is_opened_and_garbage_is_one_sentence(visit, tmp_path):
     assert "not a trace" in one.status() and str(tmp_path) not in one.tab.inner_text("body")
     assert one.stats()["race"]["rendered"] == 24 and one.stats()["run"] == "recorded"
     good.write_text(files.text_of({"plain": solo("other", 30)}), "utf-8")
-    one.tab.set_input_files("input[type=file]", good)
+    second = tmp_path / "second.jsonl"
+    second.write_text(files.text_of({"plain": solo("else", 20)}), "utf-8")
+    one.tab.set_input_files("input[type=file]", [good, second])
     one.reach("done")
-    until(lambda: one.stats()["race"]["rendered"] == 30)
+    until(lambda: one.stats()["race"]["rendered"] == 50)
     assert one.stats()["run"] != "recorded"
 
 

@@ -64,6 +64,14 @@ def test_too_much():
         files.lanes_of(b" " * 32_000_001)
 
 
+def test_the_bundled_run_may_be_a_file_a_lane(tmp_path):
+    assert files.bundled(tmp_path, {}) is None
+    for name, trace in lanes().items():
+        (tmp_path / f"race-{name}.jsonl").write_text(files.text_of({name: trace}), "utf-8")
+    run = files.bundled(tmp_path, {"plain": "plain decoding"})
+    assert list(run.traces.items()) == list(lanes().items()) and run.labels["plain"] == "plain decoding"
+
+
 def test_a_recorded_run_answers_like_a_live_one():
     run = files.recorded(lanes(), {"plain": "plain"})
     assert run.done.is_set() and run.trace("plain") == lanes()["plain"] and run.trace("nobody") is None

@@ -1,4 +1,4 @@
-"""Trace files: a race is its lanes' traces one after the other, plain first. Nothing in an opened file is believed unchecked."""
+"""Trace files: a race is its lanes' traces, one after the other or in a file each. Nothing in an opened file is believed unchecked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def text_of(traces: Mapping[str, Trace]) -> str:
 
 
 def lanes_of(text: str | bytes) -> dict[str, Trace]:
-    """Lane name -> trace. Raises TraceError for what is no trace and AskError for too much of it."""
+    """Lane name -> trace, plain first. Raises TraceError for what is no trace and AskError for too much of it."""
     if len(text) > MAX_BYTES:
         raise AskError("page.err.size", most=MAX_BYTES // 1_000_000)
     if isinstance(text, bytes):
@@ -40,7 +40,7 @@ def lanes_of(text: str | bytes) -> dict[str, Trace]:
         while name in lanes:
             name, number = f"{trace.header.method[:40]} {number}", number + 1
         lanes[name] = trace
-    return lanes
+    return dict(sorted(lanes.items(), key=lambda lane: lane[1].header.method != "plain"))
 
 
 def recorded(lanes: Mapping[str, Trace], labels: Mapping[str, str], run_id: str = "") -> Run:
@@ -54,7 +54,6 @@ def recorded(lanes: Mapping[str, Trace], labels: Mapping[str, str], run_id: str 
 
 
 def bundled(folder: Path, labels: Mapping[str, str]) -> Run | None:
-    """The run that the page opens with: the first file of the folder by name, None when there is none."""
-    for path in sorted(folder.glob("*.jsonl")):
-        return recorded(lanes_of(path.read_bytes()), labels, "recorded")
-    return None
+    """The run that the page opens with: every file of the folder is a lane or a whole race. None when there is none."""
+    parts = [path.read_bytes() for path in sorted(folder.glob("*.jsonl"))]
+    return recorded(lanes_of(b"\n".join(parts)), labels, "recorded") if parts else None

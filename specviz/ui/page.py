@@ -74,15 +74,15 @@ class Page:
         run.done.wait(10)
         return "".join(run.lines) if run.headers else gr.skip(), run.status
 
-    def open(self, request: gr.Request, data: bytes | None) -> tuple[Any, dict[str, Any]]:
-        """An uploaded trace, checked, on screen; or one sentence, with what was on screen left alone."""
+    def open(self, request: gr.Request, data: list[bytes] | None) -> tuple[Any, dict[str, Any]]:
+        """Uploaded traces, checked, on screen; or one sentence, with what was on screen left alone."""
         live = self.store.live(request.session_hash)
         try:
             if live is not None and not live.done.is_set():
                 raise AskError("page.err.busy")
-            if not isinstance(data, bytes):
+            if not isinstance(data, list) or not all(isinstance(one, bytes) for one in data):
                 raise AskError("page.err.form")
-            lanes = files.lanes_of(data)
+            lanes = files.lanes_of(b"\n".join(data))
         except AskError as error:
             return gr.skip(), refusal(error)
         except TraceError as error:
@@ -127,7 +127,16 @@ def build(setup: Setup, traces: Path = ASSETS / "traces") -> gr.Blocks:
             Files(page.export_text, elem_id="files", scale=0, min_width=100)
             upload = form.extra(
                 "upload",
-                gr.UploadButton("Open trace", file_types=[".jsonl"], type="binary", size="md", elem_id="upload", scale=0, min_width=100),
+                gr.UploadButton(
+                    "Open trace",
+                    file_count="multiple",
+                    file_types=[".jsonl"],
+                    type="binary",
+                    size="md",
+                    elem_id="upload",
+                    scale=0,
+                    min_width=100,
+                ),
             )
         with gr.Tabs(selected="race", elem_id="tabs") as tabs:
             with form.extra("tab_race", gr.Tab("Race", id="race", render_children=True)):

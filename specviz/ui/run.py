@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from specviz.catalog import CatalogError
-from specviz.decode import RunError, decode
+from specviz.decode import Limits, RunError, decode
 from specviz.race import race
+from specviz.sampling import Sampling
 from specviz.session import ModelError
 from specviz.trace import Header, Iteration, Trace
 from specviz.ui.form import Ask
@@ -24,6 +25,7 @@ from specviz.views import stream
 FRAME = 0.09  # seconds between two updates of the page; with its own time, ten updates a second
 SLOW_FRAME = 0.19  # once a run has lasted SLOW_AFTER seconds, so that a long one stays light on the wire
 SLOW_AFTER = 20
+WARM_UP = 6  # tokens
 
 
 class Stopped(Exception):
@@ -37,6 +39,7 @@ class Engine:
     load_target: Callable[..., Any]  # (name, device, dtype, progress) -> Target
     load_drafter: Callable[..., Any]  # (target, method, knob values, progress) -> Drafter
     lock: Any = field(default_factory=threading.Lock)
+    warm: set[tuple[str, str, str, str]] = field(default_factory=set)  # what has computed once in this process
 
 
 class Run:
@@ -134,8 +137,7 @@ def _decode(run: Run, ask: Ask, engine: Engine) -> None:
     run.say("page.st.loading", text="")
     target = engine.load_target(ask.target, ask.device, ask.dtype, progress)
     drafters = {name: engine.load_drafter(target, name, ask.knobs.get(name, {}), progress) for name in ask.methods}
-    if run.stop.is_set():
-        raise Stopped
+    _warm_up(run, engine, target, drafters)
     lanes = {
         name: decode(target, drafter, ask.prompt, ask.sampling, ask.limits, rule=ask.rule, capture=ask.capture, raw=ask.raw)
         for name, drafter in drafters.items()
@@ -164,6 +166,22 @@ def _decode(run: Run, ask: Ask, engine: Engine) -> None:
     run.lines.extend(stream.finish(run.traces))
     stopped = run.stop.is_set()
     run.say("page.st.stopped" if stopped else "page.st.done", state="stopped" if stopped else "done", **where)
+
+
+def _warm_up(run: Run, engine: Engine, target: Any, drafters: dict[str, Any]) -> None:
+    """A few tokens that nobody sees, the first time a lane is used: memory and kernels are then as they stay, on every clock alike."""
+    for name, drafter in drafters.items():
+        key = (target.name, target.device, target.dtype, name)
+        if key not in engine.warm:
+            run.say("page.st.warm")
+            lane = decode(target, drafter, "warm up, warm up", Sampling(), Limits(WARM_UP), capture=0, raw=True)
+            for _ in lane:
+                if run.stop.is_set():
+                    lane.close()
+                    break
+            engine.warm.add(key)
+        if run.stop.is_set():
+            raise Stopped
 
 
 def drain(run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
