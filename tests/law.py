@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
@@ -54,8 +55,25 @@ def law_of(run: Callable[[ForkedCoins], tuple[int, ...]]) -> dict[tuple[int, ...
     return dict(law)
 
 
+def remembering(sampling: Sampling) -> Sampling:
+    """The same settings, each law computed once: the branches of a run ask for the same few laws over and over."""
+    known: dict[tuple, torch.Tensor] = {}
+    compute = sampling.probs
+
+    def probs(logits, histories):
+        key = (logits.numpy().tobytes(), *(history.numpy().tobytes() for history in histories))
+        if key not in known:
+            known[key] = compute(logits, histories)
+        return known[key]
+
+    sampling = copy.copy(sampling)
+    object.__setattr__(sampling, "probs", probs)
+    return sampling
+
+
 def decode_law(target: ToyTarget, drafter, sampling: Sampling, max_new: int, rule: str = "token", stop=(), prompt=(0, 1, 2)) -> dict:
     """The joint law of everything that decode() emits, bonus tokens and stops included."""
+    sampling = remembering(sampling)
 
     def run(coins: ForkedCoins) -> tuple[int, ...]:
         records = decode(target, drafter, "", sampling, Limits(max_new, stop), rule=rule, capture=0, prompt_ids=prompt, coins=coins)
