@@ -202,8 +202,8 @@ def test_other_rules_and_missing_data_say_so(opened):
 
 def test_the_chosen_iteration_is_in_sight_in_a_long_run(opened):
     one = opened("trace=long")
-    inside = """(() => { const box = document.querySelector('#inspect .sv-now').getBoundingClientRect(),
-      frame = document.querySelector('#inspect .sv-strip').getBoundingClientRect(); return box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1; })()"""
+    inside = """(([box, frame]) => box.top >= frame.top - 1 && box.bottom <= frame.bottom + 1)(
+      ['.sv-now', '.sv-strip'].map((name) => document.querySelector('#inspect ' + name).getBoundingClientRect()))"""
     for index in (199, 0, 120, 60):
         one.go(index)
         one.page.wait_for_function(inside)
