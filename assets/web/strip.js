@@ -31,7 +31,7 @@
         for (let i = this.boxes.length; i < lane.its.length; i++) this.add(lane, lane.its[i], plain);
       }
     }
-    // Chunks end at a line break where there is one, so that what is out of sight need not be laid out.
+    // Chunks end at a line break where there is one, and each is laid out by itself: what arrives moves only the last one.
     add(lane, it, plain) {
       if (!this.chunk || this.inChunk >= 64 || (this.broke && this.inChunk >= 10)) {
         this.chunk = this.node.appendChild(h("div", { class: "sv-chunk" }));
@@ -87,7 +87,7 @@
       this.current.tabIndex = 0;
       if (focus) this.current.focus({ preventScroll: true });
       const own = box.getBoundingClientRect(), frame = this.node.getBoundingClientRect();
-      if (own.top < frame.top || own.bottom > frame.bottom) this.node.scrollTop += own.top - frame.top - frame.height / 2;
+      if (own.top < frame.top || own.bottom > frame.bottom) this.node.scrollTop += own.top - frame.top - frame.height / 3;
     }
   }
   sv.Strip = Strip;
