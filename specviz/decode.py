@@ -35,8 +35,13 @@ class Limits:
     def __post_init__(self):
         if isinstance(self.max_new, bool) or not isinstance(self.max_new, int) or not 1 <= self.max_new <= MAX_NEW:
             raise RunError(f"The limit of new tokens must be a whole number from 1 to {MAX_NEW}, not {str(self.max_new)[:20]}.")
-        if len(self.stop) > 16 or any(not isinstance(s, str) or not 1 <= len(s) <= 200 for s in self.stop):
+        if len(self.stop) > 16 or any(not is_text(s) or not 1 <= len(s) <= 200 for s in self.stop):
             raise RunError("Give at most 16 stop strings of 1 to 200 characters.")
+
+
+def is_text(value: object) -> bool:
+    """Whether a tokenizer and a file can hold it. A lone surrogate, as a terminal makes of stray bytes, no encoding can."""
+    return isinstance(value, str) and value.encode("utf-8", "ignore").decode() == value
 
 
 class Clock:
@@ -107,7 +112,10 @@ def decode(
             p = sampling.probs(scores.logits, draft.histories(torch.tensor(state.ids)) if sampling.reads_history else ())
         except FloatingPointError as error:
             raise RunError(f"{target.name} gave no usable probabilities in iteration {index}: {error}.") from None
-        verdict = verify(draft, p, coins)
+        try:
+            verdict = verify(draft, p, coins)
+        except ValueError as error:  # the rule cannot judge such a draft
+            raise RunError(str(error)) from None
         block = [*draft.tokens[list(verdict.path)].tolist(), verdict.token]
         kept, stop = stops.cut(block, emitted, len(state.ids))
         stop = stop or ("stopped" if halted() else "")
@@ -126,7 +134,20 @@ def decode(
         seconds["draft"] += clock.lap()
         # 6 record; its own time is the last entry of the same dictionary
         iteration = record(
-            index, start, root, draft, p, scores, verdict, block[:kept], block[kept:], seconds, stop, capture, target.token_bytes
+            index,
+            start,
+            root,
+            draft,
+            p,
+            scores,
+            verdict,
+            block[:kept],
+            block[kept:],
+            seconds,
+            stop,
+            capture,
+            target.token_bytes,
+            reordered=sampling.reads_history,
         )
         seconds["record"] = clock.lap()
         start, index, seconds = start + iteration.time, index + 1, {}
@@ -165,9 +186,9 @@ class Stops:
 
 
 def checked_prompt(target, prompt: str, raw: bool, prompt_ids: Sequence[int] | None) -> list[int]:
+    if not is_text(prompt) or len(prompt) > MAX_PROMPT_CHARS:
+        raise RunError(f"The prompt must be text of at most {MAX_PROMPT_CHARS} characters.")
     if prompt_ids is None:
-        if not isinstance(prompt, str) or len(prompt) > MAX_PROMPT_CHARS:
-            raise RunError(f"The prompt must be text of at most {MAX_PROMPT_CHARS} characters.")
         prompt_ids = target.encode(prompt, raw)
     ids = [int(token) for token in prompt_ids]
     if not ids:

@@ -27,10 +27,14 @@ def record(
     stop: str,
     capture: int,
     token_bytes: Callable[[int], bytes],
+    reordered: bool = False,
 ) -> Iteration:
-    """capture: entries a row; 0 keeps only what the decision itself used (tokens, p, q, u), at next to no cost."""
+    """capture: entries a row; 0 keeps only what the decision itself used (tokens, p, q, u), at next to no cost.
+
+    reordered: p may rank tokens otherwise than the logits do, which of all settings only a penalty does.
+    """
     nodes = _nodes(draft, p, scores.logits, ranks=capture > 0)
-    rows = _rows(draft, p, scores.logits, verdict, capture) if capture else []
+    rows = _rows(draft, p, scores.logits, verdict, capture, reordered) if capture else []
     named = {root, verdict.token, *emitted, *discarded, *(node.token for node in nodes), *(token for row in rows for token in row.ids)}
     return Iteration(
         index=index,
@@ -71,22 +75,16 @@ def _nodes(draft: Draft, p: torch.Tensor, logits: torch.Tensor, ranks: bool) -> 
     ]
 
 
-def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict, capture: int) -> list[Row]:
+def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict, capture: int, reordered: bool) -> list[Row]:
     """One table a row, on the union of what is likely to either side and what was drafted or drawn."""
     count = len(draft) + 1
     first = {draft.parents[i]: i for i in reversed(range(len(draft)))}  # first child of each node
     # the target's likely tokens keep their order under every filter, so one search serves p and the model's own law
     likely = logits.topk(min(capture, logits.shape[-1]), sorted=True).indices.tolist()
+    if reordered:
+        likely = [ours + model for ours, model in zip(_most(p, capture), likely, strict=True)]
     scale = logits.float().logsumexp(-1)
-    drafted = draft.q.topk(min(capture, draft.q.shape[-1])) if draft.q is not None else None
-    drafted = (
-        [
-            [t for t, mass in zip(*row, strict=True) if mass > 0]
-            for row in zip(drafted.indices.tolist(), drafted.values.tolist(), strict=True)
-        ]
-        if drafted
-        else []
-    )
+    drafted = _most(draft.q, capture) if draft.q is not None else []
     last = verdict.path[-1] if verdict.path else -1
     rows = []
     for row in range(count):
@@ -113,3 +111,9 @@ def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict,
             )
         )
     return rows
+
+
+def _most(laws: torch.Tensor, count: int) -> list[list[int]]:
+    """The tokens of each law that have most of its mass, none of them without any."""
+    most = laws.topk(min(count, laws.shape[-1]))
+    return [[t for t, mass in zip(*row, strict=True) if mass > 0] for row in zip(most.indices.tolist(), most.values.tolist(), strict=True)]

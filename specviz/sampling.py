@@ -6,7 +6,6 @@ view needs a second branch for it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,8 +34,10 @@ class Sampling:
     def __post_init__(self):
         for name, low, high in (("temperature", 0, 100), ("top_p", 0, 1), ("min_p", 0, 1), ("repetition_penalty", 0.01, 100)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or not low <= value <= high:
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:  # NaN is in no range
                 raise ValueError(f"{name} must be a number from {low} to {high}, not {str(value)[:20]}.")
+        if 0 < self.temperature < 0.001:
+            raise ValueError("temperature must be 0 or at least 0.001; logits divided by less are beyond float32.")
         if self.top_p == 0:
             raise ValueError("top_p must be above 0; 1 switches it off.")
         for name, high in (("top_k", 10**6), ("seed", 2**53)):
@@ -76,7 +77,7 @@ class Sampling:
         if not bool(torch.isfinite(top).all()):
             raise FloatingPointError(f"row {int((~torch.isfinite(top)).nonzero()[0, 0])} of the logits has no finite maximum")
         if chosen := self.processors():
-            logits = chosen(self._padded(histories) if self.reads_history else None, logits)
+            logits = chosen(self._padded(histories).to(logits.device) if self.reads_history else None, logits)
         if self.temperature == 0:
             return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
         return logits.softmax(-1)

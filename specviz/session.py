@@ -219,7 +219,10 @@ class Session:
             logits_to_keep=rows_wanted,
             **({"output_hidden_states": list(self.taps)} if self.taps else {}),
         )
-        return Scores(out.logits[0], {tap: out.hidden_states[tap][0] for tap in self.taps})
+        logits = out.logits[0]
+        if logits.device.type == "mps":  # which lacks the float64 that the rules compute in
+            logits = logits.cpu()
+        return Scores(logits, {tap: out.hidden_states[tap][0] for tap in self.taps})
 
     def _masks(self, parents: Sequence[int], positions: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor] | None:
         """Additive float masks [1, 1, T, past + T]: boolean ones are silently wrong under eager attention."""

@@ -137,7 +137,7 @@ def block_rule(draft: Draft, p: torch.Tensor, coins: Coins) -> Verdict:
     Raises ValueError for a tree.
     """
     if not draft.is_chain or any(draft.probe):
-        raise ValueError("block verification needs a chain; choose the token rule for trees")
+        raise ValueError("Block verification needs a chain; choose the token rule for trees.")
     count, laws = len(draft), p.double()
     q = laws.new_zeros(count, laws.shape[-1])
     for i in range(count):

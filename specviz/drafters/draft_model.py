@@ -52,7 +52,8 @@ class DraftModel:
     def begin(self, state) -> None:
         self._length = self.gamma
         self._session = self.model.session(len(state.ids) + state.room + self.gamma + 1)
-        self._session.prefill(state.ids)
+        if len(state.ids) <= self.model.context:  # a longer prompt it cannot read, and propose() never asks it to
+            self._session.prefill(self._readable(state.ids))
 
     def propose(self, state) -> Draft:
         room = min(state.room, self.model.context - len(state.ids))
@@ -61,7 +62,7 @@ class DraftModel:
             return empty("clipped")
         tokens: list[int] = []
         laws: list[torch.Tensor] = []
-        feed, reason = state.ids[self._session.length :], "clipped" if wanted < self._length else ""
+        feed, reason = self._readable(state.ids[self._session.length :]), "clipped" if wanted < self._length else ""
         while True:
             logits = self._session.forward(feed, tuple(range(-1, len(feed) - 1)), rows_wanted=1).logits[0]
             law = state.law(self._widen(logits, state.vocab), tokens)
@@ -87,10 +88,14 @@ class DraftModel:
             grown = self._length + 2 if verdict.kind == "bonus" else self._length - 1
             self._length = max(1, min(grown, 32))
 
+    def _readable(self, ids: list[int]) -> list[int]:
+        """A target may hold more ids than the draft, to fill up its vocabulary; any guess at them is allowed to a draft."""
+        return [token if token < self.model.vocab else 0 for token in ids]
+
     def _widen(self, logits: torch.Tensor, vocab: int) -> torch.Tensor:
         """float[V] in the target's ids. What the draft cannot say has no mass; rows beyond the target's are cut."""
         if self.d2t is None and len(logits) >= vocab:
             return logits[:vocab]
         wide = logits.new_full((vocab,), float("-inf"))
-        wide[self.d2t if self.d2t is not None else slice(len(logits))] = logits
+        wide[self.d2t.to(logits.device) if self.d2t is not None else slice(len(logits))] = logits
         return wide
