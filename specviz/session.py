@@ -6,6 +6,7 @@ drafted node at once, each seeing the committed prefix and its own ancestors. `c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -272,14 +273,15 @@ class TokenBytes:
 
     def _read(self, token: int, default: bytes) -> bytes:
         if token in self.added:
-            return self.added[token].encode()
+            text = self.added[token]
+            return (text if self.byte_level else text.replace("▁", " ")).encode()
         piece = self.pieces.get(token)
         if piece is None:
             return default
         if self.byte_level:
             return bytes(self.alphabet[c] for c in piece) if all(c in self.alphabet for c in piece) else piece.encode()
-        if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
-            return bytes([int(piece[3:5], 16)])
+        if byte := re.fullmatch("<0x([0-9A-Fa-f]{2})>", piece):
+            return bytes.fromhex(byte[1])
         return piece.replace("▁", " ").encode()
 
 
