@@ -259,8 +259,9 @@ def test_a_second_visitor_waits_and_sees_it(visit, site):
     one.decoding(10)
     two.run()
     assert two.state() == "queued"
-    until(lambda: "queue: 1/1" in two.tab.inner_text("#status"))
-    assert table("en")["page.st.queued"] in two.tab.inner_text("#status")
+    until(lambda: "place 1 of 1" in two.status())
+    two.tab.click("#pg-lang")
+    until(lambda: "第 1 位，共 1 位" in two.status())
     one.tab.click("#stop")
     assert two.reach("done") < 5
 
@@ -291,6 +292,19 @@ def test_a_closed_tab_leaves_the_queue(visit, site):
     until(lambda: site.queued == 0, 5)
     one.tab.click("#stop")
     one.reach("stopped")
+
+
+def test_a_full_queue_says_so_and_leaves_the_page_usable(visit, site):
+    one = visit("n=10")
+    queue, site.demo._queue.max_size = site.demo._queue.max_size, 0
+    try:
+        one.run()
+        one.reach("refused")
+        assert one.status() == table("en")["page.st.lost"]
+    finally:
+        site.demo._queue.max_size = queue
+    one.run()
+    one.reach("done")
 
 
 def test_two_visitors_do_not_mix(visit):
@@ -356,6 +370,42 @@ def test_hostile_tokens_and_prompts_stay_text(visit):
     one.tab.wait_for_selector("#chart-speed_over_time .main-svg")
     assert one.tab.title() == title and not one.tab.evaluate("'owned' in window") and not one.errors
     assert one.tab.locator("#race img, #inspect img, #race script, #inspect script").count() == 0
+
+
+def test_a_picked_token_is_inspected(visit):
+    one = visit("n=30")
+    one.run()
+    one.reach("done")
+    until(lambda: one.stats()["race"]["rendered"] == 90)
+    one.tab.locator("#race [data-n]").nth(5).click()
+    one.tab.wait_for_function("window.specviz.stats.inspect.index === 5")
+    assert one.tab.get_by_role("tab", name="Inspect").first.get_attribute("aria-selected") == "true"
+    until(lambda: one.stats()["details"] > 0)
+
+
+def test_charts_follow_the_run_and_the_language(visit):
+    one = visit("n=20")
+    one.tab.get_by_role("tab", name="Charts").click()
+    one.tab.wait_for_selector("#chart-speed_over_time .main-svg")
+    assert one.tab.locator("#chart-by_position .main-svg").count() == 0  # the recorded run has no drafting lane
+    one.run()
+    one.reach("done")
+    one.tab.wait_for_selector("#chart-by_position .main-svg")
+    title = one.tab.text_content("#chart-by_position .gtitle")
+    one.tab.click("#pg-lang")
+    until(lambda: one.tab.text_content("#chart-by_position .gtitle") != title)
+    one.tab.select_option("#pg-lane", "prompt_lookup")
+    one.tab.wait_for_selector("#chart-by_position .main-svg")
+    assert not one.errors
+
+
+def test_run_and_stop_stay_in_sight(visit):
+    one = visit("n=100", viewport={"width": 1280, "height": 500})
+    one.run()
+    one.reach("done")
+    one.tab.mouse.wheel(0, 700)
+    one.tab.wait_for_function("window.scrollY > 300")
+    until(lambda: 0 <= one.tab.locator("#stop").bounding_box()["y"] < 60, 3)
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

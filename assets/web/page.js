@@ -161,6 +161,7 @@
   page.status = (element, value) => {
     const root = element.querySelector(".pg-status");
     if (!root || !value) return;
+    delete element.dataset.place;
     page.draw = () => page.status(element, value);
     const facts = { ...value };
     if (facts.name) facts.name = text("page.f." + facts.name, null, text("page.f." + knob(facts.name), null, facts.name));
@@ -169,18 +170,40 @@
     root.dataset.state = value.state || "idle";
     state(value.state || "idle");
   };
-  page.started = () => {
+  function say(name, key, facts) {
     const root = document.querySelector(".pg-status");
-    if (root) {
-      sv.put(root, sv.h("span", { class: "pg-dot" }), sv.h("span", { class: "pg-say" }, sv.t("page.st.queued")));
-      root.dataset.state = "queued";
-    }
-    state("queued");
+    if (!root) return;
+    sv.put(root, sv.h("span", { class: "pg-dot" }), sv.h("span", { class: "pg-say" }, sv.t(key, facts)));
+    root.dataset.state = name;
+    state(name);
+  }
+  let stopping = false;
+  page.started = () => {
+    stopping = false;
+    page.draw = () => say("queued", "page.st.queued");
+    page.draw();
   };
-  // The queue was full, or the entry was taken out of it: nothing came back, so the last status stands again.
-  page.ended = () => {
-    if (document.body.dataset.run === "queued" && page.draw) page.draw();
-    return [];
+  page.stopping = () => { stopping = true; return []; };
+  // The framework's own marks of queue and failure lie over the status and speak another language: they are hidden (page.css),
+  // and what they know is read from them. Numbers such as 1/2 are the place in the queue.
+  page.follow = (element) => {
+    const look = () => {
+      const tracker = element.parentElement.parentElement.querySelector("[data-testid=status-tracker]");
+      if (!tracker || !going() || stopping) return;
+      if (tracker.querySelector(".error")) {
+        page.draw = () => say("refused", "page.st.lost");
+        page.draw();
+        return;
+      }
+      const place = /(\d+)\/(\d+)/.exec(tracker.textContent);
+      if (!place || document.body.dataset.run !== "queued") return;
+      const [, n, of] = place;
+      if (element.dataset.place === place[0] + lang()) return;
+      element.dataset.place = place[0] + lang();
+      page.draw = () => say("queued", "page.st.place", { n, of });
+      page.draw();
+    };
+    new MutationObserver(look).observe(element.parentElement.parentElement, { subtree: true, childList: true, characterData: true });
   };
 
   // ---- charts: asked for when they are visible and something they show has changed -----------------------------------

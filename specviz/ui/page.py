@@ -171,10 +171,7 @@ def wire(demo, page: Page, form, values, dressed, *, header, go, stop, status, r
         show_progress_on=status,
         api_visibility="private",
     )
-    asked.then(**browser(js="() => window.specviz.page.ended()"))
-    stop.click(page.halt, None, [race, status], cancels=[asked], queue=False, **private).then(
-        **browser(js="() => window.specviz.page.ended()")
-    )
+    stop.click(page.halt, None, [race, status], js="() => window.specviz.page.stopping()", cancels=[asked], queue=False, **private)
     upload.upload(page.open, [upload], [race, status], queue=False, **private)
     demo.unload(page.leave)
 

@@ -29,10 +29,12 @@ window.addEventListener("specviz:lang", () => { page.header(element); trigger("l
 
 # Status: one line that says what happens, and a bar while something loads. value: {"key", "state", ...facts}.
 _STATUS_JS = """
-const draw = () => window.specviz.page.status(element, props.value);
+const page = window.specviz.page;
+const draw = () => page.status(element, props.value);
 watch("value", draw);
-window.addEventListener("specviz:lang", draw);
+window.addEventListener("specviz:lang", () => page.draw());
 draw();
+page.follow(element);
 """
 
 # Files: saving the record on screen. The text comes from the server on demand and is saved by the browser, so no file is made there.
