@@ -36,12 +36,15 @@ class TreeDrafter:
     def accept(self, state, verdict, scores):
         self._session.rewind(min(self._session.length, len(state.ids) - 1))
 
-    def law(self, state, path):
+    def logits(self, state, path):
         base = self._session.length
         feed = [*state.ids[base:], *path]
         logits = self._session.forward(feed, tuple(range(-1, len(feed) - 1)), rows_wanted=1).logits[0]
         self._session.rewind(base)
-        return state.law(logits, path)
+        return logits
+
+    def law(self, state, path):
+        return state.law(self.logits(state, path), path)
 
     def propose(self, state):
         tokens, parents, laws = [], [], []
@@ -74,6 +77,14 @@ class TreeDrafter:
                 law = row.clone()
                 law[token] = 0
         return found
+
+
+@dataclass
+class TopTree(TreeDrafter):
+    """Takes the likeliest tokens before any settings, so that it branches at temperature 0 too."""
+
+    def law(self, state, path):
+        return self.logits(state, path).softmax(-1)
 
 
 @dataclass
