@@ -336,6 +336,13 @@ def test_a_trace_is_opened_and_garbage_is_one_sentence(visit, tmp_path):
     assert one.stats()["run"] != "recorded"
 
 
+def test_a_record_that_is_gone_cannot_be_saved_and_that_is_said(visit):
+    one = visit()
+    one.tab.evaluate("window.specviz.stats.run = 'nobody'")
+    one.tab.click("#files button")
+    one.tab.wait_for_selector(f"text={table('en')['page.save.gone']}")
+
+
 def test_refusals_keep_the_screen_and_show_no_path(visit):
     for query, words in (
         ("target=absent", "check the network"),
@@ -447,6 +454,10 @@ def test_everything_is_reached_by_keyboard(visit):
     one.tab.focus("#run")
     one.tab.keyboard.press("Enter")
     one.reach("done")
+    before = one.stats()["run"]
+    one.tab.focus("#prompt textarea")
+    one.tab.keyboard.press("Control+Enter")
+    until(lambda: one.stats()["run"] != before and one.state() == "done")
 
 
 def test_the_theme_is_switched_and_remembered(visit):

@@ -182,7 +182,16 @@
     stopping = false;
     page.draw = () => say("queued", "page.st.queued");
     page.draw();
+    // On a small screen the lanes start below the fold: bring them up, as whoever pressed Run wants to watch.
+    const tabs = document.getElementById("tabs");
+    if (tabs && tabs.getBoundingClientRect().top > 0.45 * innerHeight) {
+      const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+      tabs.scrollIntoView({ block: "start", behavior: calm ? "auto" : "smooth" });
+    }
   };
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !going()) document.getElementById("run")?.click();
+  });
   page.stopping = () => { stopping = true; return []; };
   // The framework's own marks of queue and failure lie over the status and speak another language: they are hidden (page.css),
   // and what they know is read from them. Numbers such as 1/2 are the place in the queue.
@@ -237,10 +246,15 @@
   };
 
   // ---- saving --------------------------------------------------------------------------------------------------------
-  page.save = async (fetchText) => {
+  page.save = async (fetchText, element) => {
     const run = sv.stats.run;
-    const content = run ? await fetchText(run) : "";
-    if (!content) return;
+    let content = "";
+    try { content = run ? await fetchText(run) : ""; } catch (error) { content = ""; }
+    if (!content) {
+      element.querySelector("button").textContent = sv.t("page.save.gone");
+      setTimeout(() => page.header(element), 2500);
+      return;
+    }
     const link = sv.h("a", { href: URL.createObjectURL(new Blob([content], { type: "application/x-ndjson" })), download: "specviz-" + run.slice(0, 6) + ".jsonl" });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);

@@ -71,8 +71,9 @@ class Page:
         if run is None or run.done.is_set():
             return gr.skip(), {"key": "page.st.idle", "state": "idle"}
         run.stop.set()
-        run.done.wait(10)
-        return "".join(run.lines) if run.headers else gr.skip(), run.status
+        # One iteration is short; reading a long prompt is not, and cannot be broken off.
+        over = run.done.wait(5)
+        return "".join(run.lines) if run.headers else gr.skip(), run.status if over else {"key": "page.st.stopping", "state": "stopped"}
 
     def open(self, request: gr.Request, data: list[bytes] | None) -> tuple[Any, dict[str, Any]]:
         """Uploaded traces, checked, on screen; or one sentence, with what was on screen left alone."""
@@ -200,6 +201,7 @@ def launch(demo: gr.Blocks, **keywords: Any) -> Any:
         **{
             "theme": THEME,
             "head": demo.page_head,
+            "favicon_path": ASSETS / "web" / "favicon.svg",
             "show_error": False,
             "footer_links": ["gradio"],
             "run_history": False,

@@ -43,7 +43,7 @@ const draw = () => window.specviz.page.header(element);
 window.addEventListener("specviz:lang", draw);
 draw();
 element.addEventListener("click", async (event) => {
-  if (event.target.closest("button")) await window.specviz.page.save(server.export);
+  if (event.target.closest("button")) await window.specviz.page.save(server.export, element);
 });
 """
 
