@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
+import httpx
 import pytest
 
 from specviz.decode import Limits, decode
@@ -480,6 +482,44 @@ def test_a_long_run_stays_light_on_the_wire(visit):
     one.reach("done", seconds=60)
     until(lambda: one.stats()["race"]["rendered"] == 600)
     assert 10_000 < received[0] < 150_000, received[0]
+
+
+def test_crafted_requests_get_a_sentence_and_hurt_nobody(visit, site):
+    other = visit("target=slow&n=1000")
+    other.run()
+    other.decoding(10)
+    other.tab.click("#stop")
+    other.reach("stopped")
+    number = next(d["id"] for d in httpx.get(site.url + "config").json()["dependencies"] if d["api_name"] == "run")
+    spec = json.loads(other.tab.evaluate("JSON.stringify(window.specviz.page.spec)"))
+    good = [spec["defaults"][name] for name in spec["fields"]]
+    bad = [
+        {"prompt": "x" * 100_000},
+        {"temperature": "hot"},
+        {"max_new": 10**400},
+        {"methods": [[]]},
+        {"target": "../../etc"},
+        {"stop": {"a": [1] * 1000}},
+    ]
+    for k, change in enumerate(bad):
+        sent = [change.get(name, value) for name, value in zip(spec["fields"], good, strict=True)]
+        body = json.dumps({"data": sent, "fn_index": number, "session_hash": f"crafted{k}"})
+        httpx.post(site.url + "gradio_api/queue/join", content=body, headers={"content-type": "application/json"})
+        with httpx.stream("GET", f"{site.url}gradio_api/queue/data?session_hash=crafted{k}", timeout=20) as answer:
+            lines = []
+            for line in answer.iter_lines():
+                lines.append(line)
+                if "process_completed" in line:
+                    break
+        said = "".join(lines)
+        assert "page.err." in said and "Traceback" not in said and len(said) < 5000, change
+    body = json.dumps({"data": [float("nan"), math.inf, *good[2:]], "fn_index": number, "session_hash": "craftedx"})  # no JSON at all
+    httpx.post(site.url + "gradio_api/queue/join", content=body, headers={"content-type": "application/json"})
+    other.tab.evaluate("history.replaceState(null, '', '?n=10')")
+    other.tab.reload()
+    other.tab.wait_for_function("window.specviz && document.body.dataset.run && Object.keys(window.specviz.page.last).length > 0")
+    other.run()
+    other.reach("done")
 
 
 def test_nothing_is_open_but_the_page(site, browser):

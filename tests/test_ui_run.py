@@ -188,3 +188,17 @@ def test_a_second_run_of_one_visitor_stops_the_first(store):
     store.begin("a", first)
     store.begin("a", second)
     assert first.stop.is_set() and not second.stop.is_set() and store.live("a") is second
+
+
+def test_the_app_offers_what_the_catalog_lists():
+    import app
+    from specviz import catalog
+
+    spec = json.loads(app.demo.page_head.split("page.spec = ")[1].split(";</script>")[0])
+    assert spec["allowed"]["target"] == [one.name for one in catalog.targets()]
+    assert spec["defaults"]["target"] == catalog.targets()[0].name
+    assert set(spec["methods"]) == set(METHODS) - {"plain"}
+    own = app.build(path="/somewhere/mine.gguf", device="cpu", dtype="float32")
+    spec = json.loads(own.page_head.split("page.spec = ")[1].split(";</script>")[0])
+    assert spec["allowed"]["target"][0] == "mine.gguf" and spec["allowed"]["device"] == ["cpu"]
+    assert "/somewhere" not in own.page_head and "/somewhere" not in json.dumps(own.get_config_file(), default=str)

@@ -136,6 +136,7 @@
     return update;
   }
   page.dress = (...values) => {
+    state(document.body.dataset.run || "idle"); // the buttons may have been drawn after the status
     const get = (name) => values[page.spec.fields.indexOf(name)] ?? page.spec.defaults[name];
     return page.spec.dressed.map(([name, how]) => {
       const update = dressed(name, how, get), written = JSON.stringify(update);
