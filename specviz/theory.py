@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 Cost = Callable[[int], float]
@@ -102,14 +103,19 @@ def break_even_alpha(gamma: int, c: float, v: Cost = flat, overhead: float = 0.0
     return high
 
 
-def alpha_from_tokens(tokens: float, gamma: int) -> float | None:
-    """The constant alpha that would give this mean of tokens a round, inverse of `expected_tokens`; None for gamma = 0 or outside."""
-    if gamma < 1 or not 1 <= tokens <= gamma + 1:
+def alpha_from_tokens(tokens: float, depths: Sequence[int]) -> float | None:
+    """The constant alpha that would give this mean of tokens over rounds of these draft lengths (0: nothing was drafted).
+
+    Inverse of the mean of `expected_tokens`. None where no alpha does: fewer than 1, or more than all drafts accepted.
+    """
+    if not depths or not 1 <= tokens <= 1 + sum(depths) / len(depths):
         return None
+    counts = Counter(depths)
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if expected_tokens(middle, gamma) < tokens else (low, middle)
+        mean = sum(count * expected_tokens(middle, depth) for depth, count in counts.items()) / len(depths)
+        low, high = (middle, high) if mean < tokens else (low, middle)
     return (low + high) / 2
 
 

@@ -102,6 +102,16 @@ def test_a_slow_lane_says_why_with_numbers():
     assert json.dumps(end, allow_nan=False)
 
 
+def test_break_even_agrees_with_the_prediction():
+    """Rounds that drafted nothing cost time too, so alpha may beat a naive break-even and still lose."""
+    lane = traces.run(1, *[0] * 5, drafted=2)
+    bare = [traces.chain(it.index, it.root, [], 0, it.token) for it in lane.iterations[1:5]]
+    bare = [dataclasses.replace(new, emitted=old.emitted, start=old.start) for new, old in zip(bare, lane.iterations[1:5], strict=True)]
+    lane = dataclasses.replace(lane, iterations=[lane.iterations[0], *bare, lane.iterations[5]])
+    end = stream.verdict(lane, traces.run(*[0] * 7, plain=True))
+    assert end["slower"]["alpha"] < end["slower"]["needed"] and end["predicted"] < 1
+
+
 def test_lanes_that_did_nothing_make_no_numbers():
     empty = dataclasses.replace(wild.sampled(), iterations=[])
     end = stream.verdict(empty, empty)

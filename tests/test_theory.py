@@ -80,5 +80,7 @@ def test_cost_of_rows_between_and_outside_its_points():
 
 @pytest.mark.parametrize("alpha", [0.0, 0.25, 0.9, 1.0])
 def test_alpha_from_tokens_inverts(alpha):
-    assert theory.alpha_from_tokens(theory.expected_tokens(alpha, 6), 6) == pytest.approx(alpha, abs=1e-9)
-    assert theory.alpha_from_tokens(1.0, 0) is None and theory.alpha_from_tokens(9.0, 6) is None
+    assert theory.alpha_from_tokens(theory.expected_tokens(alpha, 6), [6]) == pytest.approx(alpha, abs=1e-9)
+    mixed = (theory.expected_tokens(alpha, 4) + 3 * theory.expected_tokens(alpha, 0)) / 4
+    assert theory.alpha_from_tokens(mixed, [4, 0, 0, 0]) == pytest.approx(alpha, abs=1e-9)
+    assert theory.alpha_from_tokens(1.5, [0]) is None and theory.alpha_from_tokens(9.0, [6]) is None

@@ -124,15 +124,14 @@ def verdict(lane: Trace, plain: Trace) -> dict[str, Any]:
     cost = compare.costs(lane, plain)
     if cost is None or measured is None or own.tau is None:
         return found
+    depths = [stats.draft_depth(it) for it in lane.iterations if stats.decided(it)]
     if own.alpha is not None:
-        depths = [stats.draft_depth(it) for it in lane.iterations if stats.decided(it)]
         tau = sum(theory.expected_tokens(own.alpha, depth) for depth in depths) / len(depths)
         found["predicted"] = cost.speedup(tau)
     key = compare.slower_reason(measured, own.tau, cost)
     if key is not None:
-        gamma, scale = max(1, round(cost.gamma)), 1 + cost.plain_extra
-        rest = (cost.overhead + cost.record) / scale
-        needed = theory.break_even_alpha(gamma, cost.draft / gamma / scale, lambda rows: cost.v / scale, rest)
+        # over the lengths that were drafted, rounds without a draft included: those cost time and cannot gain any
+        needed = theory.alpha_from_tokens(max(1.0, cost.round / (1 + cost.plain_extra)), depths)
         facts = {"gamma": cost.gamma, "alpha": own.alpha, "needed": needed, "c": cost.c, "v": cost.v, "tau": own.tau}
         facts |= {"draft": cost.draft, "overhead": cost.overhead, "record": cost.record}
         found["slower"] = {"key": key, **facts}
