@@ -107,7 +107,9 @@ def test_break_even_agrees_with_the_prediction():
     lane = traces.run(1, *[0] * 5, drafted=2)
     bare = [traces.chain(it.index, it.root, [], 0, it.token) for it in lane.iterations[1:5]]
     bare = [dataclasses.replace(new, emitted=old.emitted, start=old.start) for new, old in zip(bare, lane.iterations[1:5], strict=True)]
-    lane = dataclasses.replace(lane, iterations=[lane.iterations[0], *bare, lane.iterations[5]])
+    slow = dict(traces.SECONDS, draft=0.01)
+    mixed = [dataclasses.replace(it, seconds=slow) for it in (lane.iterations[0], *bare, lane.iterations[5])]
+    lane = dataclasses.replace(lane, iterations=mixed)
     end = stream.verdict(lane, traces.run(*[0] * 7, plain=True))
     assert end["slower"]["alpha"] < end["slower"]["needed"] and end["predicted"] < 1
 
