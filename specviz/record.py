@@ -66,9 +66,8 @@ def _nodes(draft: Draft, p: torch.Tensor, logits: torch.Tensor, ranks: bool) -> 
     target = p[after, tokens].tolist()
     drawn = draft.q[torch.arange(len(draft)), draft.tokens].tolist() if draft.q is not None else [None] * len(draft)
     rank = [-1] * len(draft)
-    if ranks:
-        rows = logits[after]
-        rank = (rows > rows.gather(1, tokens[:, None])).sum(1).tolist()
+    if ranks:  # row by row: one gather of all rows would copy them
+        rank = [int((logits[parent + 1] > logits[parent + 1, token]).sum()) for parent, token in zip(draft.parents, tokens, strict=True)]
     return [
         Node(token, parent, depth, target[i], drawn[i], rank[i], draft.is_probe(i))
         for i, (token, parent, depth) in enumerate(zip(draft.tokens.tolist(), draft.parents, draft.depth, strict=True))
@@ -83,7 +82,7 @@ def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict,
     likely = logits.topk(min(capture, logits.shape[-1]), sorted=True).indices.tolist()
     if reordered:
         likely = [ours + model for ours, model in zip(_most(p, capture), likely, strict=True)]
-    scale = logits.float().logsumexp(-1)
+    model = logits.float().softmax(-1)
     drafted = _most(draft.q, capture) if draft.q is not None else []
     last = verdict.path[-1] if verdict.path else -1
     rows = []
@@ -104,7 +103,7 @@ def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict,
                 after=after,
                 ids=ids,
                 p=p[row, at].tolist(),
-                model=(logits[row, at].float() - scale[row]).exp().tolist(),
+                model=model[row, at].tolist(),
                 q=None if q is None else q[at.to(q.device)].tolist(),
                 residual=None if residual is None else residual[at.to(residual.device)].tolist(),
                 overlap=None if q is None else min(1.0, float(torch.minimum(p[row], q.to(p.device)).sum())),
@@ -115,5 +114,7 @@ def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict,
 
 def _most(laws: torch.Tensor, count: int) -> list[list[int]]:
     """The tokens of each law that have most of its mass, none of them without any."""
+    if int(laws.count_nonzero()) == len(laws):  # one-hot rows, as at temperature 0
+        return laws.argmax(-1, keepdim=True).tolist()
     most = laws.topk(min(count, laws.shape[-1]))
     return [[t for t, mass in zip(*row, strict=True) if mass > 0] for row in zip(most.indices.tolist(), most.values.tolist(), strict=True)]

@@ -56,13 +56,12 @@ class SeededCoins:
 
 
 def pick(law: torch.Tensor, u: float) -> int:
-    """The token whose interval of the cumulative law holds u in [0, 1). Never one without mass."""
-    support = law.nonzero().flatten()
-    if len(support) == 1:
-        return int(support[0])
-    cumulative = law[support].double().cumsum(0)
+    """The token whose interval of the cumulative law holds u in [0, 1). Never one without mass, whose interval is empty."""
+    if int(law.count_nonzero()) == 1:
+        return int(law.argmax())
+    cumulative = law.double().cumsum(0)
     index = int(torch.searchsorted(cumulative, u * cumulative[-1], right=True))
-    return int(support[min(index, len(support) - 1)])
+    return index if index < len(law) else int(law.nonzero()[-1])
 
 
 @dataclass(frozen=True)
