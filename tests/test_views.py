@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from specviz import trace as tr
-from specviz.views import bars, charts, palette, text, tokens
+from specviz.views import charts, palette, text, tokens
 from tests import traces
 
 WILD = "🤗 世界 é 👩‍🚀".encode()
@@ -124,7 +124,6 @@ def test_lines_while_it_runs_are_the_lines_afterwards():
 
 def figures(run, plain, lang, dark):
     lanes = {"plain <b>": plain, "$draft$": run}
-    row = tr.Row(0, [1, 2, 3], [0.5, 0.3, 0.1], [0.4, 0.3, 0.2], [0.2, 0.2, 0.2], [1.0, 0.0, 0.0], 0.5)
     return {
         "lengths": charts.accept_lengths(run, lang, dark),
         "positions": charts.by_position(run, lang, dark),
@@ -133,7 +132,6 @@ def figures(run, plain, lang, dark):
         "speed": charts.speed_over_time(lanes, lang, dark),
         "expected": charts.expected_tokens(run, lang, dark),
         "gamma": charts.speedup_by_gamma(run, plain, lang, dark),
-        "laws": bars.laws(row, {1: b"the", 2: b" the", 3: b"<b>$x$"}, lang, dark),
     }
 
 
@@ -177,13 +175,6 @@ def test_the_theory_curve_meets_the_measurement_where_theory_holds():
     curve, best, measured, _ = charts.speedup_by_gamma(run, plain).data
     assert curve.y[4] == pytest.approx(measured.y[0]) == pytest.approx(5) and curve.y[0] == 1
     assert best.y[0] == max(curve.y)
-
-
-def test_one_group_of_bars_a_token_and_the_rest():
-    figure = bars.laws(tr.Row(-1, [4, 5, 6], [0.2, 0.5, 0.1], [0.3, 0.3, 0.3]), {4: b"\xf0", 5: b"\xf0", 6: b"the"})
-    assert list(figure.layout.yaxis.ticktext) == ["⟨F0⟩ #5", "⟨F0⟩ #4", "the", "all other tokens"]
-    assert list(figure.data[0].x) == pytest.approx([0.5, 0.2, 0.1, 0.2]) and list(figure.data[0].y) == [0, 1, 2, 3]
-    assert len(figure.data) == 1  # no q and no residual in this row
 
 
 def test_both_languages_have_every_word():

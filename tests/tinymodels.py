@@ -61,8 +61,7 @@ class Letters:
         return {chr(97 + i) if i < 26 else chr(0x3B1 + i): i for i in range(VOCAB)}
 
 
-@functools.cache
-def tiny(kind: str, seed: int = 0, attention: str = "sdpa", noise: float = 0.0, **shape) -> Target:
+def tiny_model(kind: str, seed: int = 0, attention: str = "sdpa", noise: float = 0.0, **shape) -> torch.nn.Module:
     """Weights wide enough that laws differ from place to place and ties do not occur. noise: makes a draft that is often right."""
     torch_state = torch.random.get_rng_state()
     torch.manual_seed(seed)
@@ -78,7 +77,12 @@ def tiny(kind: str, seed: int = 0, attention: str = "sdpa", noise: float = 0.0, 
         for parameter in model.parameters():
             parameter.data.add_(torch.randn_like(parameter) * noise * parameter.data.std().nan_to_num())
     torch.random.set_rng_state(torch_state)
-    return Target(kind, model, Letters())
+    return model.eval()
+
+
+@functools.cache
+def tiny(kind: str, *args, **more) -> Target:
+    return Target(kind, tiny_model(kind, *args, **more), Letters())
 
 
 class Watched:

@@ -45,7 +45,7 @@ def answers(model, prompts, temperatures: Sequence[float], max_new: int, stop_id
     """All prompts once for each temperature (a temperature may be named twice), in resumable parts."""
     result = []
     work = [(turn, t, at) for turn, t in enumerate(temperatures) for at in range(0, len(prompts), batch)]
-    for turn, temperature, at in tqdm(work, desc="answers", unit="batch"):
+    for turn, temperature, at in tqdm(work, desc="answers", unit="batch", disable=None):
         path = out / f"answers-{turn}-{temperature:g}-{at:06d}.npz"
         if not path.exists():
             torch.manual_seed(turn * 1_000_003 + at)
@@ -63,7 +63,7 @@ def hidden_states(model, conversations: Sequence[Conversation], out: Path, token
     done = set(json.loads(done_file.read_text())) if done_file.exists() else set()
     store = np.memmap(path, dtype=np.float16, mode="r+" if path.exists() else "w+", shape=shape)
     saved = time.monotonic()
-    with tqdm(total=shape[0], desc="hidden states", unit="tok", unit_scale=True) as bar:
+    with tqdm(total=shape[0], desc="hidden states", unit="tok", unit_scale=True, disable=None) as bar:
         for number, batch in enumerate(by_length(conversations, tokens, seed=0)):
             if number not in done:
                 width = max(len(conversations[i].ids) for i in batch)

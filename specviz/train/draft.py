@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -95,9 +95,19 @@ def report(
     return {"agree": round(agree / total, 4), "overlap": round(overlap / total, 4), "tokens": int(total)}
 
 
-def train(model: nn.Module, data: Data, out: Path, recipe: Recipe, stop_ids: Sequence[int], own: int, commands: Sequence[str]) -> dict:
+def train(
+    model: nn.Module,
+    data: Data,
+    out: Path,
+    recipe: Recipe,
+    stop_ids: Sequence[int],
+    own: int,
+    commands: Sequence[str],
+    on_step: Callable[[int], None] = lambda step: None,
+) -> dict:
     """Trains on data.train, writes checkpoints into `out`/checkpoint.pt and the finished draft into `out`. Returns the facts.
 
+    on_step: called after every batch, once its checkpoint is written where one was due; it may raise to stop.
     own: how many conversations at the front are the target's own answers. A run that was stopped goes on.
     """
     torch.manual_seed(recipe.seed)
@@ -138,7 +148,7 @@ def train(model: nn.Module, data: Data, out: Path, recipe: Recipe, stop_ids: Seq
         torch.save(state, out / "checkpoint.partial")
         (out / "checkpoint.partial").rename(checkpoint)
 
-    last, bar = time.monotonic(), tqdm(total=len(work), initial=step, desc="draft", unit="batch")
+    last, bar = time.monotonic(), tqdm(total=len(work), initial=step, desc="draft", unit="batch", disable=None)
     for batch in work[step:]:
         for group in optimizer.param_groups:
             warm = min(1.0, (step + 1) / recipe.warmup)
@@ -154,11 +164,12 @@ def train(model: nn.Module, data: Data, out: Path, recipe: Recipe, stop_ids: Seq
         nn.utils.clip_grad_norm_(parameters, recipe.clip)
         optimizer.step()
         step, seen = step + 1, seen + len(p)
-        bar.set_postfix(loss=f"{float(loss):.3f}", tokens=seen)
+        bar.set_postfix(loss=f"{loss.item():.3f}", tokens=seen)
         bar.update()
         if time.monotonic() - last > 60 * (recipe.minutes or 5):
             measure()
             last = time.monotonic()
+        on_step(step)
     measure()
     facts = {
         "kind": "draft",
