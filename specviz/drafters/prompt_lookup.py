@@ -1,4 +1,4 @@
-"""Prompt lookup (Saxena 2023; n-gram speculation): copy what followed the last few tokens when they occurred before."""
+"""Prompt lookup (Saxena 2023; n-gram speculation): copy what followed the last few tokens when they last occurred before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specviz.tree import Draft, chain, empty
 class PromptLookup:
     gamma: int = field(default=10, metadata={"min": 1, "max": 32, "help": "Tokens copied at most."})
     ngram: int = field(
-        default=2, metadata={"min": 1, "max": 8, "help": "Longest run of last tokens that is looked up; shorter ones are tried next."}
+        default=3, metadata={"min": 1, "max": 8, "help": "Longest run of last tokens that is looked up; shorter ones are tried next."}
     )
 
     name: ClassVar[str] = "prompt_lookup"
@@ -25,30 +25,31 @@ class PromptLookup:
         return ()
 
     def begin(self, state) -> None:
-        self._index: dict[tuple[int, ...], list[int]] = {}
+        self._end: dict[tuple[int, ...], int] = {}  # n-gram -> where its latest occurrence that is followed by something ends
         self._indexed = 0
 
     def propose(self, state) -> Draft:
         ids = state.ids
         self._extend(ids)
+        wanted = min(self.gamma, state.room)
         for size in range(min(self.ngram, len(ids) - 1), 0, -1):
-            if found := self._index.get(tuple(ids[-size:])):
-                wanted = min(self.gamma, state.room)
-                copied = ids[found[0] : found[0] + wanted]
-                stop = next((i + 1 for i, token in enumerate(copied) if token in state.stop_ids), len(copied))
-                copied = copied[:stop]
-                if not copied:
-                    return empty("clipped")
-                reason = "clipped" if wanted < self.gamma and len(copied) == wanted else "" if len(copied) == self.gamma else "short match"
-                return chain(copied, reason=reason, note={"ngram": size, "from": found[0]})
+            if (start := self._end.get(tuple(ids[-size:]))) is None:
+                continue
+            if wanted < 1:
+                return empty("clipped")
+            copied: list[int] = []
+            while len(copied) < wanted and (not copied or copied[-1] not in state.stop_ids):
+                at = start + len(copied)  # a copy that reaches the end goes on in itself, so a loop is copied as a loop
+                copied.append(ids[at] if at < len(ids) else copied[at - len(ids)])
+            reason = "end of text" if len(copied) < wanted else "clipped" if wanted < self.gamma else ""
+            return chain(copied, reason=reason, note={"ngram": size, "from": start})
         return empty("no match")
 
     def accept(self, state, verdict, scores) -> None:
         pass
 
     def _extend(self, ids: list[int]) -> None:
-        """Where each n-gram was first followed by something; an n-gram that ends at the last token is not followed yet."""
         for end in range(max(self._indexed, 1), len(ids)):
             for size in range(1, min(self.ngram, end) + 1):
-                self._index.setdefault(tuple(ids[end - size : end]), [end])
+                self._end[tuple(ids[end - size : end])] = end
         self._indexed = len(ids)
