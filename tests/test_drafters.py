@@ -81,9 +81,12 @@ def test_the_index_grows_as_a_search_from_scratch_would_find():
 
     def scan(ids, ngram, gamma):
         for size in range(min(ngram, len(ids) - 1), 0, -1):
-            for at in range(len(ids) - size):
+            for at in reversed(range(len(ids) - size)):
                 if ids[at : at + size] == ids[-size:]:
-                    return ids[at + size : at + size + gamma]
+                    whole = list(ids)
+                    for i in range(gamma):
+                        whole.append(whole[at + size + i])
+                    return whole[len(ids) :]
         return []
 
     ids = torch.randint(4, (120,), generator=torch.Generator().manual_seed(1)).tolist()
