@@ -42,7 +42,7 @@ class CatalogError(ValueError):
 class TargetSpec:
     name: str
     label: str
-    note: str
+    note: dict[str, str]  # language -> sentence
     license: str
     sources: tuple[dict[str, Any], ...]
     drafters: dict[str, dict[str, str]]  # method -> {"target": entry} | {"head": folder under assets/heads/<name>}

@@ -53,7 +53,7 @@ def test_the_default_comes_first_and_every_draft_model_is_an_entry():
     names = [spec.name for spec in specs]
     assert names[0] == "smollm2-135m" and len(set(names)) == len(names) >= 6
     for spec in specs:
-        assert spec.label and spec.note and spec.license and spec.sources
+        assert spec.label and all(spec.note[lang] for lang in ("en", "zh")) and spec.license and spec.sources
         for source in spec.sources:
             assert ("hub" in source) != ("package" in source)
             assert "package" not in source or ("==" in source["package"] and len(source["sha256"]) == 64)

@@ -129,7 +129,7 @@
       const why = reason(name, get);
       const usual = text("page.i." + name, null, text("page.i." + bare, null, how.text));
       update.info = why || (missing.length ? sv.t("page.why.missing", { names: missing.map((one) => text("page.method." + one, null, one)).join(", ") }) : usual);
-      if (name === "target") update.info = (page.spec.targets[get("target")] || {}).note || usual;
+      if (name === "target") update.info = ((page.spec.targets[get("target")] || {}).note || {})[lang()] || usual;
       update.interactive = !why;
     }
     if (name === "prompt") update.placeholder = sv.t("page.prompt.empty");

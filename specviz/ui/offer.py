@@ -35,7 +35,7 @@ def from_catalog(path: str = "", draft: str = "", device: str = "", dtype: str =
     modelled = [name for name, cls in METHODS.items() if cls.needs == "model"]
     notes = {spec.name: {"note": spec.note, "missing": [name for name in modelled if not available(spec, name)]} for spec in specs}
     if own:
-        notes[own] = {"note": "", "missing": [] if draft else modelled}
+        notes[own] = {"note": {}, "missing": [] if draft else modelled}
 
     def load_target(name: str, device: str, dtype: str, progress: Any) -> Any:
         return catalog.load_target(path if name == own else name, device, dtype, progress, allow_paths=name == own)
