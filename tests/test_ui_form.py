@@ -57,7 +57,7 @@ def test_every_value_reaches_the_run():
     assert (ask.sampling.temperature, ask.sampling.top_k, ask.sampling.top_p, ask.sampling.min_p) == (0.7, 5, 0.9, 0.1)
     assert (ask.sampling.repetition_penalty, ask.sampling.seed, ask.limits.max_new, ask.limits.stop) == (1.2, 7, 33, ("a\nb", "c"))
     assert (ask.raw, ask.capture, ask.rule, ask.target, ask.methods) == (True, 0, "block", "other", ("plain", "prompt_lookup"))
-    assert ask.knobs == {"prompt_lookup": {"gamma": 3, "ngram": 2}}
+    assert ask.knobs == {"prompt_lookup": {"gamma": 3, "ngram": 3}}
 
 
 def test_a_blank_seed_is_new_each_time():
