@@ -110,10 +110,9 @@ def decode(
         # 3 verify
         try:
             p = sampling.probs(scores.logits, draft.histories(torch.tensor(state.ids)) if sampling.reads_history else ())
+            verdict = verify(draft, p, coins)
         except FloatingPointError as error:
             raise RunError(f"{target.name} gave no usable probabilities in iteration {index}: {error}.") from None
-        try:
-            verdict = verify(draft, p, coins)
         except ValueError as error:  # the rule cannot judge such a draft
             raise RunError(str(error)) from None
         block = [*draft.tokens[list(verdict.path)].tolist(), verdict.token]
@@ -133,22 +132,7 @@ def decode(
         drafter.accept(state, verdict, scores)
         seconds["draft"] += clock.lap()
         # 6 record; its own time is the last entry of the same dictionary
-        iteration = record(
-            index,
-            start,
-            root,
-            draft,
-            p,
-            scores,
-            verdict,
-            block[:kept],
-            block[kept:],
-            seconds,
-            stop,
-            capture,
-            target.token_bytes,
-            reordered=sampling.reads_history,
-        )
+        iteration = record(index, start, root, draft, p, scores, verdict, block, kept, seconds, stop, capture, target, sampling)
         seconds["record"] = clock.lap()
         start, index, seconds = start + iteration.time, index + 1, {}
         yield iteration

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 
+from specviz.sampling import Sampling
 from specviz.session import Scores
 from specviz.trace import Iteration, Node, Row
 from specviz.trace import Test as TestRecord
@@ -21,21 +22,18 @@ def record(
     p: torch.Tensor,  # float32[N + 1, V]
     scores: Scores,
     verdict: Verdict,
-    emitted: Sequence[int],
-    discarded: Sequence[int],
+    block: Sequence[int],  # the path's tokens and the verdict's own
+    kept: int,  # how many of them were emitted
     seconds: dict[str, float],
     stop: str,
     capture: int,
-    token_bytes: Callable[[int], bytes],
-    reordered: bool = False,
+    target,
+    sampling: Sampling,
 ) -> Iteration:
-    """capture: entries a row; 0 keeps only what the decision itself used (tokens, p, q, u), at next to no cost.
-
-    reordered: p may rank tokens otherwise than the logits do, which of all settings only a penalty does.
-    """
+    """capture: entries a row; 0 keeps only what the decision itself used (tokens, p, q, u), at next to no cost."""
     nodes = _nodes(draft, p, scores.logits, ranks=capture > 0)
-    rows = _rows(draft, p, scores.logits, verdict, capture, reordered) if capture else []
-    named = {root, verdict.token, *emitted, *discarded, *(node.token for node in nodes), *(token for row in rows for token in row.ids)}
+    rows = _rows(draft, p, scores.logits, verdict, capture, sampling.reads_history) if capture else []
+    named = {root, *block, *(node.token for node in nodes), *(token for row in rows for token in row.ids)}
     return Iteration(
         index=index,
         start=start,
@@ -47,14 +45,14 @@ def record(
         token=verdict.token,
         kind=verdict.kind,
         draw=verdict.draw,
-        emitted=list(emitted),
-        discarded=list(discarded),
+        emitted=list(block[:kept]),
+        discarded=list(block[kept:]),
         seconds=seconds,
         passes=draft.passes,
         reason=draft.reason,
         note={**draft.note, **({"fell_back": True} if verdict.fell_back else {})},
         stop=stop,
-        texts={str(token): token_bytes(token).hex() for token in sorted(named)},
+        texts={str(token): target.token_bytes(token).hex() for token in sorted(named)},
     )
 
 
@@ -75,7 +73,10 @@ def _nodes(draft: Draft, p: torch.Tensor, logits: torch.Tensor, ranks: bool) -> 
 
 
 def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict, capture: int, reordered: bool) -> list[Row]:
-    """One table a row, on the union of what is likely to either side and what was drafted or drawn."""
+    """One table a row, on the union of what is likely to either side and what was drafted or drawn.
+
+    reordered: p may rank tokens otherwise than the logits do, which of all settings only a penalty does.
+    """
     count = len(draft) + 1
     first = {draft.parents[i]: i for i in reversed(range(len(draft)))}  # first child of each node
     # the target's likely tokens keep their order under every filter, so one search serves p and the model's own law
