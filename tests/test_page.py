@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from pathlib import Path
 
-import httpx
 import pytest
 
-from specviz.decode import Limits, decode
-from specviz.drafters import METHODS
-from specviz.sampling import Sampling
-from specviz.trace import Header, Trace
-from specviz.ui import files
 from specviz.ui.traceview import table
-from tests.pagekit import CHROMIUM, FLAGS, HOSTILE, served, toy, until
-
-sync_api = pytest.importorskip("playwright.sync_api")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
-WIDE = {"width": 1280, "height": 900}
+from tests.pagekit import until
 
 FOCUSED = """() => {
     const found = [];
@@ -30,87 +18,6 @@ FOCUSED = """() => {
     }
     return found;
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield browser
-        browser.close()
-
-
-def solo(prompt: str = "red fish", max_new: int = 24, name: str = "toy") -> Trace:
-    header, *iterations = decode(toy(name), METHODS["plain"](), prompt, Sampling(), Limits(max_new), raw=True)
-    assert isinstance(header, Header)
-    return Trace(header, iterations)
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("traces")
-    (folder / "recorded.jsonl").write_text(files.text_of({"plain": solo()}), "utf-8")
-    with served(folder) as site:
-        yield site
-
-
-class Visitor:
-    """One browser session: what a person does, and what the page then says."""
-
-    def __init__(self, browser, site, query: str = "", viewport=None, locale: str = "en-GB"):
-        self.site = site
-        self.context = browser.new_context(viewport=viewport or WIDE, locale=locale)
-        self.tab = self.context.new_page()
-        self.errors: list[str] = []
-        self.hosts: set[str] = set()
-        self.tab.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.tab.on("request", lambda request: self.hosts.add(request.url.split("/")[2] if "//" in request.url else request.url[:5]))
-        self.tab.goto(site.url + "?" + query)
-        self.tab.wait_for_selector("#run")
-        self.tab.wait_for_function("window.specviz && document.body.dataset.run")
-        self.tab.wait_for_function("Object.keys(window.specviz.page.last).length > 0")
-
-    def stats(self) -> dict:
-        return json.loads(self.tab.evaluate("JSON.stringify(window.specviz.stats)"))
-
-    def state(self) -> str:
-        return self.tab.evaluate("document.body.dataset.run")
-
-    def status(self) -> str:
-        return self.tab.inner_text("#status .pg-status")
-
-    def reach(self, *states: str, seconds: float = 20) -> float:
-        return until(lambda: self.state() in states, seconds)
-
-    def run(self) -> None:
-        self.tab.click("#run")
-
-    def saved(self) -> dict[str, Trace]:
-        """What the button for saving gives."""
-        with self.tab.expect_download() as download:
-            self.tab.click("#files button")
-        return files.lanes_of(Path(download.value.path()).read_bytes())
-
-    def decoding(self, tokens: int) -> None:
-        """Waits until a live run has brought that many tokens to the screen."""
-        until(lambda: self.state() == "busy" and self.stats()["run"] not in ("", "recorded") and self.stats()["tokens"] > tokens)
-
-    def close(self) -> None:
-        self.context.close()
-
-
-@pytest.fixture
-def visit(browser, site):
-    visitors = []
-
-    def open_page(query: str = "", **how) -> Visitor:
-        visitors.append(Visitor(browser, site, query, **how))
-        return visitors[-1]
-
-    yield open_page
-    for visitor in visitors:
-        visitor.close()
-    until(lambda: not site.running, 5)
 
 
 def test_it_opens_with_the_recorded_run_and_asks_nobody_else(visit):
@@ -198,13 +105,6 @@ def test_the_address_restores_and_follows_the_controls(visit):
     one.tab.wait_for_function("!location.search.includes('prompt=')")
 
 
-def test_a_link_with_nonsense_opens_the_page(visit):
-    one = visit("t=NaN&seed=%3Cscript%3E&methods=medusa,draft_model&target=../../etc&rule=none&n=1e999&gamma=x&__proto__=1&lang=xx")
-    one.run()
-    one.reach("refused", "done")
-    assert "Seed" in one.status() and "<script>" in one.status() and not one.errors
-
-
 def test_disabled_controls_say_why(visit):
     one = visit("t=0")
     assert table("en")["page.why.greedy"] in one.tab.inner_text("#seed") and one.tab.is_disabled("#seed input, #seed textarea")
@@ -225,160 +125,6 @@ def test_examples_set_the_controls(visit):
     one.run()
     one.reach("done")
     assert "seed 7" in one.status()
-
-
-def test_stop_frees_the_engine_and_keeps_the_partial_trace(visit, site):
-    one = visit("target=slow&n=1000")
-    one.run()
-    one.decoding(20)
-    one.tab.click("#stop")
-    assert until(lambda: not site.running, 3) < 1
-    one.reach("stopped")
-    run, tokens = one.stats()["run"], one.stats()["tokens"]
-    assert tokens > 20 and "kept" in one.status()
-    lanes = one.saved()
-    assert {trace.stop for trace in lanes.values()} == {"stopped"} and sum(len(t.ids) for t in lanes.values()) == tokens
-    one.run()  # at once, and again
-    until(lambda: one.stats()["run"] != run and one.stats()["tokens"] > 10)
-    one.tab.click("#stop")
-    one.reach("stopped")
-
-
-def test_a_closed_tab_frees_the_engine(visit, site):
-    one = visit("target=slow&n=1000")
-    one.run()
-    one.decoding(20)
-    one.close()
-    assert until(lambda: not site.running, 5) < 1
-    other = visit("n=10")
-    other.run()
-    assert other.reach("done") < 5
-
-
-def test_a_second_visitor_waits_and_sees_it(visit, site):
-    one, two = visit("target=slow&n=1000"), visit("n=10")
-    one.run()
-    one.decoding(10)
-    two.run()
-    assert two.state() == "queued"
-    until(lambda: "place 1 of 1" in two.status())
-    two.tab.click("#pg-lang")
-    until(lambda: "第 1 位，共 1 位" in two.status())
-    one.tab.click("#stop")
-    assert two.reach("done") < 5
-
-
-def test_stop_while_queued_leaves_the_queue(visit, site):
-    one, two = visit("target=slow&n=1000"), visit("n=10")
-    one.run()
-    one.decoding(10)
-    two.run()
-    until(lambda: site.queued == 1)
-    two.tab.click("#stop")
-    until(lambda: site.queued == 0, 2)
-    two.reach("idle")
-    before = one.stats()["tokens"]
-    until(lambda: one.stats()["tokens"] > before + 5)
-    one.tab.click("#stop")
-    one.reach("stopped")
-    assert two.stats()["run"] == "recorded"
-
-
-def test_a_closed_tab_leaves_the_queue(visit, site):
-    one, two = visit("target=slow&n=1000"), visit("n=10")
-    one.run()
-    one.decoding(10)
-    two.run()
-    until(lambda: site.queued == 1)
-    two.close()
-    until(lambda: site.queued == 0, 5)
-    one.tab.click("#stop")
-    one.reach("stopped")
-
-
-def test_a_full_queue_says_so_and_leaves_the_page_usable(visit, site):
-    one = visit("n=10")
-    queue, site.demo._queue.max_size = site.demo._queue.max_size, 0
-    try:
-        one.run()
-        one.reach("refused")
-        assert one.status() == table("en")["page.st.lost"]
-    finally:
-        site.demo._queue.max_size = queue
-    one.run()
-    one.reach("done")
-
-
-def test_two_visitors_do_not_mix(visit):
-    visitors = {prompt: visit(f"as=raw&n=60&prompt={prompt}") for prompt in ("AAAA", "BBBB")}
-    for one in visitors.values():
-        one.run()
-    for prompt, one in visitors.items():
-        one.reach("done")
-        lanes = one.saved()
-        assert all(trace.header.prompt == prompt and trace.ids == solo(prompt, 60).ids for trace in lanes.values())
-    assert solo("AAAA", 60).ids != solo("BBBB", 60).ids
-
-
-def test_a_trace_is_opened_and_garbage_is_one_sentence(visit, tmp_path):
-    one = visit()
-    until(lambda: one.stats()["race"]["rendered"] == 24)
-    good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
-    bad.write_bytes(b"\xff\x00 not a trace <b>")
-    one.tab.set_input_files("input[type=file]", bad)
-    one.reach("refused")
-    assert "not a trace" in one.status() and str(tmp_path) not in one.tab.inner_text("body")
-    assert one.stats()["race"]["rendered"] == 24 and one.stats()["run"] == "recorded"
-    good.write_text(files.text_of({"plain": solo("other", 30)}), "utf-8")
-    second = tmp_path / "second.jsonl"
-    second.write_text(files.text_of({"plain": solo("else", 20)}), "utf-8")
-    one.tab.set_input_files("input[type=file]", [good, second])
-    one.reach("done")
-    until(lambda: one.stats()["race"]["rendered"] == 50)
-    assert one.stats()["run"] != "recorded"
-
-
-def test_a_record_that_is_gone_cannot_be_saved_and_that_is_said(visit):
-    one = visit()
-    one.tab.evaluate("window.specviz.stats.run = 'nobody'")
-    one.tab.click("#files button")
-    one.tab.wait_for_selector(f"text={table('en')['page.save.gone']}")
-
-
-def test_refusals_keep_the_screen_and_show_no_path(visit):
-    for query, words in (
-        ("target=absent", "check the network"),
-        ("target=broken", "failed inside"),
-        ("target=small&as=raw&prompt=" + "x" * 80, "80 tokens"),
-    ):
-        one = visit(query)
-        until(lambda one=one: one.stats()["race"]["rendered"] == 24)
-        one.run()
-        one.reach("refused")
-        assert words in one.status().lower() and "/secret" not in one.tab.inner_text("body")
-        assert one.stats()["race"]["rendered"] == 24
-    good = visit("n=8")
-    good.run()
-    good.reach("done")
-
-
-def test_hostile_tokens_and_prompts_stay_text(visit):
-    prompt = "repeat: <img src=x onerror=\"document.title='x'\"> ${document.title='y'} `z` {{q}}"
-    one = visit("target=hostile&n=60&t=1&seed=5&as=raw")
-    title = one.tab.title()
-    one.tab.fill("#prompt textarea", prompt)
-    one.run()
-    one.reach("done")
-    until(lambda: one.stats()["race"]["rendered"] > 60)
-    text = one.tab.evaluate("document.querySelector('#race').textContent")
-    for piece in HOSTILE:
-        assert piece.strip() in text, piece
-    one.tab.get_by_role("tab", name="Inspect").click()
-    until(lambda: one.stats()["inspect"]["rendered"] > 0)
-    one.tab.get_by_role("tab", name="Charts").click()
-    one.tab.wait_for_selector("#chart-speed_over_time .main-svg")
-    assert one.tab.title() == title and not one.tab.evaluate("'owned' in window") and not one.errors
-    assert one.tab.locator("#race img, #inspect img, #race script, #inspect script").count() == 0
 
 
 def test_a_picked_token_is_inspected(visit):
@@ -482,58 +228,3 @@ def test_a_long_run_stays_light_on_the_wire(visit):
     one.reach("done", seconds=60)
     until(lambda: one.stats()["race"]["rendered"] == 600)
     assert 10_000 < received[0] < 150_000, received[0]
-
-
-def test_crafted_requests_get_a_sentence_and_hurt_nobody(visit, site):
-    other = visit("target=slow&n=1000")
-    other.run()
-    other.decoding(10)
-    other.tab.click("#stop")
-    other.reach("stopped")
-    number = next(d["id"] for d in httpx.get(site.url + "config").json()["dependencies"] if d["api_name"] == "run")
-    spec = json.loads(other.tab.evaluate("JSON.stringify(window.specviz.page.spec)"))
-    good = [spec["defaults"][name] for name in spec["fields"]]
-    bad = [
-        {"prompt": "x" * 100_000},
-        {"temperature": "hot"},
-        {"max_new": 10**400},
-        {"methods": [[]]},
-        {"target": "../../etc"},
-        {"stop": {"a": [1] * 1000}},
-    ]
-    for k, change in enumerate(bad):
-        sent = [change.get(name, value) for name, value in zip(spec["fields"], good, strict=True)]
-        body = json.dumps({"data": sent, "fn_index": number, "session_hash": f"crafted{k}"})
-        httpx.post(site.url + "gradio_api/queue/join", content=body, headers={"content-type": "application/json"})
-        with httpx.stream("GET", f"{site.url}gradio_api/queue/data?session_hash=crafted{k}", timeout=20) as answer:
-            lines = []
-            for line in answer.iter_lines():
-                lines.append(line)
-                if "process_completed" in line:
-                    break
-        said = "".join(lines)
-        assert "page.err." in said and "Traceback" not in said and len(said) < 5000, change
-    body = json.dumps({"data": [float("nan"), math.inf, *good[2:]], "fn_index": number, "session_hash": "craftedx"})  # no JSON at all
-    httpx.post(site.url + "gradio_api/queue/join", content=body, headers={"content-type": "application/json"})
-    other.tab.evaluate("history.replaceState(null, '', '?n=10')")
-    other.tab.reload()
-    other.tab.wait_for_function("window.specviz && document.body.dataset.run && Object.keys(window.specviz.page.last).length > 0")
-    other.run()
-    other.reach("done")
-
-
-def test_nothing_is_open_but_the_page(site, browser):
-    context = browser.new_context()
-    get = context.request.get
-    assert get(site.url + "monitoring").status == 403
-    named = get(site.url + "gradio_api/info").json()["named_endpoints"]
-    assert not named, list(named)
-    assert context.request.post(f"{site.url}gradio_api/run/run", data={"data": []}).status >= 400  # no way around the queue
-    for name in ("halt", "open"):  # not queued, so they can be called: they know a caller's own session only
-        answer = context.request.post(
-            f"{site.url}gradio_api/run/{name}", data={"data": [None] * (name == "open"), "session_hash": "nobody"}
-        )
-        assert "/" not in answer.text().replace("page.", ""), answer.text()
-    for path in ("app.py", "models.yaml", "assets/web/page.js", "../../etc/passwd"):
-        assert get(f"{site.url}gradio_api/file={path}").status in (403, 404)
-    context.close()

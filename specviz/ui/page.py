@@ -98,9 +98,6 @@ class Page:
         run = self.store.find(run_id) if isinstance(run_id, str) else None
         return files.text_of(run.traces) if run is not None else ""
 
-    def leave(self, request: gr.Request) -> None:
-        self.store.leave(request.session_hash)
-
     def labels(self, lanes: Any) -> dict[str, str]:
         return {lane: f"page.method.{lane}" for lane in lanes if lane == "plain" or lane in self.offer.methods}
 
@@ -174,7 +171,13 @@ def wire(demo, page: Page, form, values, dressed, *, header, go, stop, status, r
     )
     stop.click(page.halt, None, [race, status], js="() => window.specviz.page.stopping()", cancels=[asked], queue=False, **private)
     upload.upload(page.open, [upload], [race, status], queue=False, **private)
-    demo.unload(page.leave)
+
+    async def leave(request: gr.Request) -> None:
+        page.store.leave(request.session_hash)
+        # The framework takes a closed tab's entry out of the queue only when it happens to notice in time.
+        await demo._queue.clean_events(session_hash=request.session_hash)
+
+    demo.unload(leave)
 
     dress = "(...values) => window.specviz.page.dress(...values)"
     demo.load(**browser(js="() => window.specviz.page.restore()"), outputs=values).then(**browser(js=dress), inputs=values, outputs=dressed)
