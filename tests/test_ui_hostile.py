@@ -57,6 +57,7 @@ def test_refusals_keep_the_screen_and_show_no_path(visit):
         one.reach("refused")
         assert words in one.status().lower() and "/secret" not in one.tab.inner_text("body")
         assert one.stats()["race"]["rendered"] == 24
+        one.close()
     good = visit("n=8")
     good.run()
     good.reach("done")
