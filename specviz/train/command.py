@@ -32,6 +32,7 @@ def arguments(heads) -> None:
     p.add_argument("--target", default="smollm2-135m")
     p.add_argument("--features", type=Path, required=True, help="the folder that collect wrote")
     p.add_argument("--out", type=Path, required=True)
+    p.add_argument("--start", type=Path, help="an earlier draft to go on from")
     p.add_argument("--threads", type=int, default=0)
     for f in fields(distil.Recipe):
         many = {"nargs": "+", "type": int} if f.name == "layers" else {"type": type(f.default)}
@@ -71,6 +72,7 @@ def draft(a: argparse.Namespace) -> int:
     values = {f.name: getattr(a, f.name) for f in fields(distil.Recipe)}
     recipe = distil.Recipe(**{**values, "layers": tuple(values["layers"])})
     facts = json.loads((a.features / "collect.json").read_text())
-    done = distil.train(model, distil.Data(a.features), a.out, recipe, [stop_id], facts["own"], [facts["command"], command_line()])
+    before = json.loads((a.start / "config.json").read_text())["commands"] if a.start else [facts["command"]]
+    done = distil.train(model, distil.Data(a.features), a.out, recipe, [stop_id], facts["own"], [*before, command_line()], a.start)
     print(json.dumps({key: value for key, value in done.items() if key != "curve"}))
     return 0

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import nn
 from tqdm import tqdm
 
@@ -34,6 +35,7 @@ class Recipe:
     warmup: int = 50  # steps
     weight_decay: float = 0.01
     clip: float = 1.0
+    feature: float = 0.0  # weight of matching the target's last hidden states, relative squared error
     own_weight: float = 2.0  # of the target's own answers in the choice of the head's tokens
     seed: int = 0
     minutes: float = 0.0  # between checkpoints and reports; 0: five minutes
@@ -103,10 +105,12 @@ def train(
     stop_ids: Sequence[int],
     own: int,
     commands: Sequence[str],
+    start: Path | None = None,
     on_step: Callable[[int], None] = lambda step: None,
 ) -> dict:
     """Trains on data.train, writes checkpoints into `out`/checkpoint.pt and the finished draft into `out`. Returns the facts.
 
+    start: a draft of the same layers to go on from, its vocabulary included; None: the target's own layers.
     on_step: called after every batch, once its checkpoint is written where one was due; it may raise to stop.
     own: how many conversations at the front are the target's own answers. A run that was stopped goes on.
     """
@@ -115,7 +119,10 @@ def train(
     d2t = frequent_tokens(
         [data.conversations[i] for i in data.train], sum(i < own for i in data.train), recipe.own_weight, recipe.vocab, stop_ids
     )
+    begun = load_file(start / "model.safetensors") if start else {}
+    d2t = begun.pop("d2t", d2t)
     draft = draft_head.copied(model, layers, d2t).train()
+    draft.load_state_dict({name: tensor.float() for name, tensor in begun.items()}, strict=False)
     draft.get_input_embeddings().weight.requires_grad_(False)
     head = model.get_output_embeddings().weight.detach().to(torch.bfloat16)
     trimmed = head[d2t].contiguous()
@@ -155,10 +162,14 @@ def train(
             group["lr"] = recipe.lr * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / len(work))))
         ids, where, hidden = data.batch([data.train[i] for i in batch])
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            logits = draft.get_output_embeddings()(draft.get_decoder()(ids).last_hidden_state[where])
+            state = draft.get_decoder()(ids).last_hidden_state[where]
+            logits = draft.get_output_embeddings()(state)
             with torch.no_grad():
                 p = (hidden.to(torch.bfloat16) @ trimmed.T).float().softmax(-1)
         loss = F.cross_entropy(logits.float(), p)  # the KL up to the target's own entropy, which has no gradient
+        if recipe.feature:
+            wanted = hidden.float()
+            loss = loss + recipe.feature * F.mse_loss(state.float(), wanted) / wanted.square().mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, recipe.clip)
@@ -174,7 +185,7 @@ def train(
     facts = {
         "kind": "draft",
         "layers": layers,
-        "vocab": recipe.vocab,
+        "vocab": len(d2t),
         "parameters": sum(p.numel() for p in parameters),
         "recipe": asdict(recipe),
         "conversations": len(train_set),
