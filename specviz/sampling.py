@@ -19,6 +19,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+COLDEST = 0.001  # smallest temperature above 0
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -36,8 +38,8 @@ class Sampling:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:  # NaN is in no range
                 raise ValueError(f"{name} must be a number from {low} to {high}, not {str(value)[:20]}.")
-        if 0 < self.temperature < 0.001:
-            raise ValueError("temperature must be 0 or at least 0.001; logits divided by less are beyond float32.")
+        if 0 < self.temperature < COLDEST:
+            raise ValueError(f"temperature must be 0 or at least {COLDEST}; logits divided by less are beyond float32.")
         if self.top_p == 0:
             raise ValueError("top_p must be above 0; 1 switches it off.")
         for name, high in (("top_k", 10**6), ("seed", 2**53)):

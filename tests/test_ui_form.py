@@ -88,6 +88,7 @@ def test_texts_and_methods():
     assert refused(prompt="a" * 20_001).key == "page.err.long"
     assert refused(prompt=7).key == "page.err.value"
     assert refused(stop="\n".join("abcdefghi")).key == "page.err.stops"
+    assert refused(temperature=1e-4).key == "page.err.cold" and read(SETUP.offer, sent(temperature=0.001)).sampling.temperature == 0.001
     assert refused(methods=["medusa"]).key == "page.err.method"
     assert refused(methods="draft_model").key == refused(methods=[["draft_model"]]).key == "page.err.form"
     assert refused(seed="1" * 30).key == "page.err.whole"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specviz.decode import Limits
-from specviz.sampling import Sampling
+from specviz.sampling import COLDEST, Sampling
 
 PLAIN = "plain"
 MAX_METHODS = 3  # beside plain
@@ -80,8 +80,11 @@ def read(offer: Offer, sent: Sequence[Any]) -> Ask:
     chosen = tuple(name for name in offer.methods if name in methods)
     if len(chosen) > MAX_METHODS:
         raise AskError("page.err.lanes", most=MAX_METHODS)
+    temperature = _number("temperature", value["temperature"], 0, 5)
+    if 0 < temperature < COLDEST:
+        raise AskError("page.err.cold", least=COLDEST)
     sampling = Sampling(
-        temperature=_number("temperature", value["temperature"], 0, 5),
+        temperature=temperature,
         top_k=_whole("top_k", value["top_k"], 0, 10**6),
         top_p=_number("top_p", value["top_p"], 0.01, 1),
         min_p=_number("min_p", value["min_p"], 0, 1),
