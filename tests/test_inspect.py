@@ -207,3 +207,19 @@ def test_the_chosen_iteration_is_in_sight_in_a_long_run(opened):
     for index in (199, 0, 120, 60):
         one.go(index)
         one.page.wait_for_function(inside)
+
+
+def test_a_record_that_cannot_be_fetched_says_so_and_is_asked_for_again(opened):
+    one = opened("trace=long")
+    one.js("specviz.channels.main.run = 'nobody'")
+    one.js("window.dispatchEvent(new CustomEvent('specviz:pick', {detail: {lane: 'draft_model', index: 7, token: 0}}))")
+    one.wait("document.querySelector('#inspect .sv-card').textContent.includes('no longer on the server')")
+    one.js("specviz.channels.main.run = 'long'")
+    one.go(7, 0, lane="plain")  # the same place in another lane is another record
+    one.go(7, 0)
+    assert one.errors == []
+
+
+def test_a_method_named_like_a_property_of_every_object_is_only_a_name(opened):
+    one = opened()
+    assert one.js("[specviz.has('constructor'), specviz.t('constructor'), specviz.t('nodata')]") == [False, "constructor", "no data"]

@@ -55,11 +55,11 @@
   // Numbers stand in braces in the tables: "token {n}". They are put in as text, so a value cannot become a placeholder.
   sv.t = (key, values) => {
     const table = sv.tables[sv.lang || "en"] || {};
-    const pattern = key in table ? table[key] : (sv.tables.en || {})[key];
-    if (pattern === undefined) return key;
+    const pattern = Object.hasOwn(table, key) ? table[key] : sv.has(key) ? sv.tables.en[key] : key;
     return pattern.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
   };
-  sv.has = (key) => key in (sv.tables.en || {});
+  // own strings only: an opened file may name its method "constructor"
+  sv.has = (key) => Object.hasOwn(sv.tables.en || {}, key);
 
   // ---- numbers ---------------------------------------------------------------------------------------------------
   const finite = (x) => typeof x === "number" && Number.isFinite(x);

@@ -40,7 +40,7 @@
       if (this.generation !== channel.generation) {
         this.generation = channel.generation;
         this.details.clear();
-        Object.assign(this, { lane: null, it: -1, hovered: null, follow: true, playing: false, drawnIt: -1 });
+        Object.assign(this, { lane: null, it: -1, hovered: null, follow: true, playing: false, drawnIt: -1, failed: null });
         this.strip.reset();
       }
       if (!this.lane && channel.lanes.length) this.choose(channel.lanes.find((one) => one.key !== "plain" && one.head && one.head.method !== "plain") || channel.lanes[0], true);
@@ -169,15 +169,15 @@
       const at = this.hovered || { it: this.it, tok: this.tok };
       const it = this.lane.its[at.it];
       if (!it) return;
-      const detail = this.detail(at.it);
-      const state = [this.generation, this.lane.key, at.it, at.tok, Boolean(detail), Boolean(this.hovered), this.playing, this.playing && this.judged, fresh, this.lane.over].join();
+      const detail = this.detail(at.it), failed = this.failed === this.lane.key + "/" + at.it;
+      const state = [this.generation, this.lane.key, at.it, at.tok, Boolean(detail), failed, Boolean(this.hovered), this.playing, this.playing && this.judged, fresh, this.lane.over].join();
       this.strip.mark(this.it, this.tok, this.playing ? this.it : -1, this.focus === "strip");
       if (state === this.shown && !fresh) { this.focus = ""; return; }
       this.shown = state;
       this.round.draw(this.lane, it, detail, at.tok, this.playing && !this.judged, this.focus === "round");
       this.focus = "";
       const hidden = this.playing && !this.judged;
-      this.card.error = this.failed === at.it ? this.failure : "";
+      this.card.error = failed ? this.failure : "";
       this.card.show({ letter: hidden ? "u" : it.letters[at.tok], name: it.names[at.tok] || "", it: at.it }, hidden ? null : detail, at.tok, Boolean(this.hovered), this.lane);
       sv.stats.inspect.shown = [this.lane.key, at.it, at.tok, detail ? "full" : "light"].join("/");
     }
@@ -185,7 +185,7 @@
       const key = this.lane.key + "/" + index;
       if (this.details.has(key)) return this.details.get(key);
       const now = performance.now();
-      if (this.asking === key || this.failed === index) return null;
+      if (this.asking === key || this.failed === key) return null;
       if (now - this.asked < PAUSE && (this.playing || this.follow || this.asking)) {
         clearTimeout(this.later);
         this.later = setTimeout(() => sv.soon(this.draw), PAUSE);
@@ -201,8 +201,9 @@
           sv.stats.details += 1;
           if (this.details.size >= KEPT) this.details.delete(this.details.keys().next().value);
           this.details.set(key, value);
+          this.failed = null; // what failed is asked for again when it is looked at again
         } else {
-          this.failed = index;
+          this.failed = key;
           this.failure = (value && value.error) || error;
         }
         sv.soon(this.draw);
