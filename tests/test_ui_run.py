@@ -183,6 +183,16 @@ def test_store_lets_go(store):
     assert store.find(runs[-1].id) is None and store.find(fixed.id)
 
 
+@pytest.mark.parametrize("session", [None, ""])
+def test_clients_that_name_no_session_keep_no_more_than_one_visitor(store, session):
+    store.fix(finished())
+    for _ in range(10):
+        store.begin(session, finished())
+    assert len(store) == 2
+    store.leave(session)
+    assert len(store) == 1
+
+
 def test_a_second_run_of_one_visitor_stops_the_first(store):
     first, second = Run({"plain": "plain"}), Run({"plain": "plain"})
     store.begin("a", first)

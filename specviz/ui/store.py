@@ -15,14 +15,15 @@ class Store:
     def __init__(self, keep: float = 3600, most: int = 200):
         self.keep, self.most = keep, most
         self._lock = threading.Lock()
-        self._runs: dict[str, tuple[str, Run]] = {}  # run id -> (session, run), oldest first
-        self._live: dict[str, Run] = {}  # session -> its latest run
+        self._fixed: dict[str, Run] = {}
+        self._runs: dict[str, tuple[str | None, Run]] = {}  # run id -> (session, run), oldest first
+        self._live: dict[str | None, Run] = {}  # session -> its latest run; clients without a session share one
 
     def fix(self, run: Run) -> None:
         """A record that belongs to the page itself and stays."""
-        self._runs[run.id] = ("", run)
+        self._fixed[run.id] = run
 
-    def begin(self, session: str, run: Run) -> None:
+    def begin(self, session: str | None, run: Run) -> None:
         """From now on this is the visitor's run; an earlier one that still computes is stopped."""
         with self._lock:
             if (earlier := self._live.get(session)) is not None:
@@ -31,33 +32,32 @@ class Store:
             self._runs[run.id] = (session, run)
             self._tidy(session)
 
-    def live(self, session: str) -> Run | None:
+    def live(self, session: str | None) -> Run | None:
         return self._live.get(session)
 
     def find(self, run_id: str) -> Run | None:
-        found = self._runs.get(run_id)
-        if found is None:
-            return None
-        found[1].touched = time.monotonic()
-        return found[1]
+        found = self._fixed.get(run_id) or self._runs.get(run_id, (None, None))[1]
+        if found is not None:
+            found.touched = time.monotonic()
+        return found
 
     def lookup(self, run_id: str, lane: str) -> Trace | None:
         run = self.find(run_id)
         return None if run is None else run.trace(lane)
 
-    def leave(self, session: str) -> None:
+    def leave(self, session: str | None) -> None:
         """The visitor closed the tab: stops the work and forgets the records."""
         with self._lock:
             if (run := self._live.pop(session, None)) is not None:
                 run.stop.set()
-            self._forget([key for key, (owner, _) in self._runs.items() if owner and owner == session])
+            self._forget([key for key, (owner, _) in self._runs.items() if owner == session])
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._fixed) + len(self._runs)
 
-    def _tidy(self, session: str) -> None:
+    def _tidy(self, session: str | None) -> None:
         now = time.monotonic()
-        ended = [(key, owner, run) for key, (owner, run) in self._runs.items() if owner and run.done.is_set()]
+        ended = [(key, owner, run) for key, (owner, run) in self._runs.items() if run.done.is_set()]
         # A refused run has nothing to show, so it must not push out the record that is still on screen.
         mine = [key for key, owner, run in ended if owner == session]
         empty = [key for key, owner, run in ended if owner == session and not run.headers]
