@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from specviz.trace import Header, Iteration, Trace, TraceError, dumps, loads
+from specviz.trace import MAX_BYTES, Header, Iteration, Trace, dumps, loads, split
 from specviz.views import text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     try:
-        return arguments.command(arguments)
+        code = arguments.command(arguments)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:  # `| head` has seen enough; Python would complain again when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (ValueError, OSError) as error:  # every refusal of ours is a ValueError of one sentence
         print(f"specviz: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        return 0
 
 
 def fetch(a) -> int:
@@ -87,9 +91,10 @@ def bench(a) -> int:
 
 
 def show(a) -> int:
-    size = a.trace.stat().st_size
-    trace = loads(a.trace.read_bytes()) if size < 64_000_000 else loads(b"x" * 64_000_000)
-    print(text.show(trace, color=sys.stdout.isatty()))
+    with open(a.trace, "rb") as file:
+        traces = [loads(part) for part in split(file.read(MAX_BYTES + 1))]
+    words = "\n".join(text.show(trace, color=sys.stdout.isatty()) for trace in traces)
+    answer(a, {"lanes": [facts(trace) for trace in traces]}, words)
     return 0
 
 
@@ -160,7 +165,7 @@ def facts(trace: Trace) -> dict[str, Any]:
     more = {
         "lossless": trace.header.lossless,
         "knobs": trace.header.knobs,
-        "seed": trace.header.sampling["seed"],
+        "seed": trace.header.sampling.get("seed"),
         "drafter": trace.header.drafter,
     }
     return {"ids": trace.ids, "text": trace.text(), "method": trace.header.method, **{key: whole[key] for key in keys}, **more}
@@ -272,7 +277,4 @@ def decoding(p: argparse.ArgumentParser) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except TraceError as error:
-        sys.exit(f"specviz: {error}")
+    sys.exit(main())

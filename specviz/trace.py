@@ -21,6 +21,7 @@ FORMAT = "specviz-trace"
 VERSION = 1
 MAX_BYTES = 32_000_000  # of a file that is imported
 MAX_WIDTH = 10_000  # nodes of a round, entries of a row in it
+MAX_STOP_IDS = 1000  # each token that is drawn is looked for among them
 _HEX = re.compile("(?:[0-9a-fA-F]{2})*")
 STOPS = ("", "end_of_text", "stop_string", "limit", "context", "stopped", "error")
 
@@ -155,14 +156,7 @@ def dumps(trace: Trace) -> str:
 
 def loads(text: str | bytes) -> Trace:
     """Reads and checks a trace from anybody. Raises TraceError; never trusts a number, a length or an index."""
-    if len(text) > MAX_BYTES:
-        raise TraceError(f"This trace is larger than {MAX_BYTES // 1_000_000} MB; export a shorter run.")
-    if isinstance(text, bytes):
-        try:
-            text = text.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            raise TraceError("This file is not UTF-8 text, so it is not a trace; choose a .jsonl file saved by specviz.") from None
-    lines = [(number, one) for number, one in enumerate(text.split("\n"), 1) if one.strip()]
+    lines = [(number, one) for number, one in enumerate(_decoded(text).split("\n"), 1) if one.strip()]
     if not lines:
         raise TraceError("This file is empty; choose a .jsonl file saved by specviz.")
     (number, one), *rest = lines
@@ -179,6 +173,31 @@ def loads(text: str | bytes) -> Trace:
         _check(iteration, header, iterations[-1] if iterations else None, f"Line {number}")
         iterations.append(iteration)
     return Trace(header, iterations)
+
+
+def split(text: str | bytes) -> list[str]:
+    """Several traces, one after the other in a file: one text a trace for `loads`. Raises TraceError.
+
+    Blank lines stand for what came before, so that a complaint names the line of the file.
+    """
+    parts: list[tuple[int, list[str]]] = []  # lines before it, its lines
+    for number, one in enumerate(_decoded(text).split("\n")):
+        # Quotes inside a JSON string are escaped, so only a field of this name can match.
+        if not parts or f'"format":"{FORMAT}"' in one.replace(" ", ""):
+            parts.append((number, []))
+        parts[-1][1].append(one)
+    return ["\n" * before + "\n".join(lines) for before, lines in parts]
+
+
+def _decoded(text: str | bytes) -> str:
+    if len(text) > MAX_BYTES:
+        raise TraceError(f"This trace is larger than {MAX_BYTES // 1_000_000} MB; export a shorter run.")
+    if isinstance(text, bytes):
+        try:
+            return text.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise TraceError("This file is not UTF-8 text, so it is not a trace; choose a .jsonl file saved by specviz.") from None
+    return text
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[Header | Iteration]:
@@ -200,6 +219,7 @@ def _check_ids(ids: Iterable[int], texts: dict[str, str], where: str) -> None:
 
 def _check_header(header: Header, where: str) -> None:
     _check_ids((*header.prompt_ids, *header.stop_ids), header.texts, where)
+    _require(len(header.stop_ids) <= MAX_STOP_IDS, where, f"more than {MAX_STOP_IDS} ids end a text.")
     _require(min(header.max_new, header.context, header.capture) >= 0, where, "a limit is negative.")
 
 

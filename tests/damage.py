@@ -41,6 +41,7 @@ HEADER = {
     "max_new negative": put("max_new", -1),
     "context null": put("context", None),
     "capture text": put("capture", "8"),
+    "stop ids by the thousand": put("stop_ids", list(range(1001))),
     "stop strings of numbers": put("stop_strings", [1]),
     "texts odd hex": put("texts", "1", "abc"),
     "texts no hex": put("texts", "1", "zz"),

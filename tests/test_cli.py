@@ -141,6 +141,25 @@ def test_show(call, tiny, tmp_path):
     assert "\x1b" not in out and "\x1b" not in shown and "draft_model" in out and len(out.splitlines()) > 2
 
 
+def test_show_of_a_race_that_the_page_saved(call, tiny, tmp_path):
+    words = ["race", "--target", tiny, "--prompt", "hello", "--max-new", 5, "--raw", "--json", "--methods", "prompt_lookup"]
+    lanes = one_line(call(*words, "--trace", tmp_path / "r.jsonl")[0])["lanes"]
+    file = tmp_path / "race.jsonl"
+    file.write_text("".join((tmp_path / f"r-{name}.jsonl").read_text("utf-8") for name in lanes), "utf-8")
+    assert [one["ids"] for one in one_line(call("show", file, "--json")[0])["lanes"]] == [one["ids"] for one in lanes.values()]
+    out, _ = call("show", file)
+    assert "plain" in out and "prompt_lookup" in out
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tiny, tmp_path):
+    file = tmp_path / "t.jsonl"
+    main(["run", "--target", tiny, "--prompt", "hello", "--max-new", "5", "--raw", "--json", "--trace", str(file)])
+    command = [sys.executable, "-m", "specviz", "show", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as show:
+        show.stdout.close()
+        assert show.stderr.read() == b"" and show.wait() == 0
+
+
 def test_output_of_a_run_for_people(call, tiny):
     out, _ = call("run", "--target", tiny, "--prompt", "hello", "--max-new", 5, "--raw")
     assert out.strip() and "{" not in out and "\x1b" not in out

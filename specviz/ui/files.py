@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from specviz.race import MAX_LANES
-from specviz.trace import FORMAT, MAX_BYTES, Trace, dumps, loads
+from specviz.trace import MAX_BYTES, Trace, dumps, loads, split
 from specviz.ui.form import AskError
 from specviz.ui.run import Run
 from specviz.views import stream
@@ -20,22 +20,12 @@ def lanes_of(text: str | bytes) -> dict[str, Trace]:
     """Lane name -> trace, plain first. Raises TraceError for what is no trace and AskError for too much of it."""
     if len(text) > MAX_BYTES:
         raise AskError("page.err.size", most=MAX_BYTES // 1_000_000)
-    if isinstance(text, bytes):
-        try:
-            text = text.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            return {"": loads(text)}  # raises the sentence for it
-    parts: list[tuple[int, list[str]]] = []  # lines before it, its lines
-    for number, line in enumerate(text.split("\n")):
-        # Quotes inside a JSON string are escaped, so only a field of this name can match.
-        if not parts or f'"format":"{FORMAT}"' in line.replace(" ", ""):
-            parts.append((number, []))
-        parts[-1][1].append(line)
+    parts = split(text)
     if len(parts) > MAX_LANES:
         raise AskError("page.err.lanes_file", most=MAX_LANES)
     lanes: dict[str, Trace] = {}
-    for before, part in parts:
-        trace = loads("\n" * before + "\n".join(part))  # so that an error names the line of the file
+    for part in parts:
+        trace = loads(part)
         name, number = trace.header.method[:40] or "?", 2
         while name in lanes:
             name, number = f"{trace.header.method[:40]} {number}", number + 1

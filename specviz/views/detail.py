@@ -6,6 +6,8 @@ number: the page then says "no data".
 
 from __future__ import annotations
 
+from collections import ChainMap
+from collections.abc import Callable
 from typing import Any
 
 from specviz.trace import Header, Iteration, Row, Test
@@ -14,12 +16,17 @@ from specviz.views.stream import letters, token_name
 
 def detail(header: Header, iteration: Iteration) -> dict[str, Any]:
     """Everything the page shows of `iteration`. Rows are referred to by their place in "rows", None where none was kept."""
+    texts = ChainMap(iteration.texts, header.texts)  # not merged: an opened header may hold millions
+
+    def token(index: int) -> dict[str, Any]:
+        return {"id": index, "name": token_name(index, texts, header.stop_ids)}
+
     tests = {test.node: test for test in iteration.tests}
     places = {row.after: k for k, row in enumerate(iteration.rows)}
     marks = letters(iteration)
     nodes = [
         {
-            **_token(header, iteration, node.token),
+            **token(node.token),
             "parent": node.parent,
             "depth": node.depth,
             "p": node.p,
@@ -32,13 +39,13 @@ def detail(header: Header, iteration: Iteration) -> dict[str, Any]:
         for i, node in enumerate(iteration.nodes)
     ]
     end = iteration.path[-1] if iteration.path else -1
-    rows = [_row(header, iteration, row) for row in iteration.rows]
+    rows = [_row(row, token) for row in iteration.rows]
     return {
         "index": iteration.index,
-        "root": _token(header, iteration, iteration.root),
+        "root": token(iteration.root),
         "nodes": nodes,
         "last": {
-            **_token(header, iteration, iteration.token),
+            **token(iteration.token),
             "letter": marks[-1],
             "draw": iteration.draw,
             "row": places.get(end),
@@ -61,22 +68,18 @@ def detail(header: Header, iteration: Iteration) -> dict[str, Any]:
     }
 
 
-def _token(header: Header, iteration: Iteration, token: int) -> dict[str, Any]:
-    return {"id": token, "name": token_name(token, {**header.texts, **iteration.texts}, header.stop_ids)}
-
-
 def _test(test: Test | None) -> dict[str, Any] | None:
     if test is None:
         return None
     return {"p": test.p, "q": test.q, "u": test.u, "threshold": test.threshold, "accepted": test.accepted}
 
 
-def _row(header: Header, iteration: Iteration, row: Row) -> dict[str, Any]:
+def _row(row: Row, token: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
     """Columns on the union of likely tokens; `rest` is the mass that the listed tokens leave over, a column each."""
     columns = {"p": row.p, "model": row.model, "q": row.q, "residual": row.residual}
     return {
         "after": row.after,
-        "tokens": [_token(header, iteration, token) for token in row.ids],
+        "tokens": [token(index) for index in row.ids],
         **columns,
         "rest": {name: None if values is None else max(0.0, 1.0 - sum(values)) for name, values in columns.items()},
         "overlap": row.overlap,
