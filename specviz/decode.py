@@ -48,8 +48,9 @@ class Clock:
     """Seconds between marks, read only when the device has finished what was asked of it."""
 
     def __init__(self, device: str):
-        kind = device.split(":")[0]
-        self.wait = {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(kind, lambda: None)
+        # without its name, CUDA would wait for the first device whichever one computes
+        waits = {"cuda": lambda: torch.cuda.synchronize(device), "mps": torch.mps.synchronize}
+        self.wait = waits.get(device.split(":")[0], lambda: None)
         self.lap()
 
     def lap(self) -> float:
