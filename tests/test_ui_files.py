@@ -64,6 +64,14 @@ def test_too_much():
         files.lanes_of(b" " * 32_000_001)
 
 
+def test_many_files_are_measured_before_one_is_read(tmp_path):
+    file = tmp_path / "a.jsonl"
+    file.write_text(files.text_of(lanes()), "utf-8")
+    assert files.opened([file]) == lanes()
+    with pytest.raises(AskError):
+        files.opened([file] * (32_000_000 // file.stat().st_size + 1))
+
+
 def test_the_bundled_run_may_be_a_file_a_lane(tmp_path):
     assert files.bundled(tmp_path, {}) is None
     for name, trace in lanes().items():

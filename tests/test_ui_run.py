@@ -125,6 +125,9 @@ def test_a_failure_in_the_middle_keeps_what_was_decoded():
     run.iterations["plain"][-1] = replace(run.iterations["plain"][-1], stop="")
     run.refuse("A sentence.")
     assert (run.trace("plain").stop, run.trace("plain").iterations[-1].message) == ("error", "A sentence.")
+    run.iterations["plain"][-1] = replace(run.iterations["plain"][-1], stop="", message="")
+    run.fail()
+    assert (run.trace("plain").stop, run.trace("plain").iterations[-1].message) == ("error", "")
 
 
 def test_the_engine_is_free_after_any_end():

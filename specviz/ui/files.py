@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from specviz.race import MAX_LANES
@@ -33,6 +33,13 @@ def lanes_of(text: str | bytes) -> dict[str, Trace]:
     return dict(sorted(lanes.items(), key=lambda lane: lane[1].header.method != "plain"))
 
 
+def opened(paths: Sequence[Path]) -> dict[str, Trace]:
+    """The lanes of several files. One request may name a large file a thousand times, so nothing is read before all are measured."""
+    if sum(path.stat().st_size for path in paths) > MAX_BYTES:
+        raise AskError("page.err.size", most=MAX_BYTES // 1_000_000)
+    return lanes_of(b"\n".join(path.read_bytes() for path in paths))
+
+
 def recorded(lanes: Mapping[str, Trace], labels: Mapping[str, str], run_id: str = "") -> Run:
     """A Run that has already ended, to be shown and asked for details like any other."""
     run = Run({lane: labels.get(lane, lane) for lane in lanes}, run_id)
@@ -45,5 +52,5 @@ def recorded(lanes: Mapping[str, Trace], labels: Mapping[str, str], run_id: str 
 
 def bundled(folder: Path, labels: Mapping[str, str]) -> Run | None:
     """The run that the page opens with: every file of the folder is a lane or a whole race. None when there is none."""
-    parts = [path.read_bytes() for path in sorted(folder.glob("*.jsonl"))]
-    return recorded(lanes_of(b"\n".join(parts)), labels, "recorded") if parts else None
+    paths = sorted(folder.glob("*.jsonl"))
+    return recorded(opened(paths), labels, "recorded") if paths else None

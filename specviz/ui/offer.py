@@ -30,7 +30,7 @@ class Setup:
 def from_catalog(path: str = "", draft: str = "", device: str = "", dtype: str = "") -> Setup:
     """path, draft: a folder or GGUF file of the operator's own, offered first. device, dtype: fixed by the operator where given."""
     specs = catalog.targets()
-    own = Path(path).name if path else ""
+    own = (Path(path).name or Path(path).resolve().name) if path else ""  # "." has no name; spelled as the catalog spells it
     labels = ({own: own} if own else {}) | {spec.name: spec.label for spec in specs}
     modelled = [name for name, cls in METHODS.items() if cls.needs == "model"]
     notes = {spec.name: {"note": spec.note, "missing": [name for name in modelled if not available(spec, name)]} for spec in specs}

@@ -75,15 +75,15 @@ class Page:
         over = run.done.wait(5)
         return "".join(run.lines) if run.headers else gr.skip(), run.status if over else {"key": "page.st.stopping", "state": "stopped"}
 
-    def open(self, request: gr.Request, data: list[bytes] | None) -> tuple[Any, dict[str, Any]]:
+    def open(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, dict[str, Any]]:
         """Uploaded traces, checked, on screen; or one sentence, with what was on screen left alone."""
         live = self.store.live(request.session_hash)
         try:
             if live is not None and not live.done.is_set():
                 raise AskError("page.err.busy")
-            if not isinstance(data, list) or not all(isinstance(one, bytes) for one in data):
+            if not isinstance(paths, list) or not all(isinstance(one, str) for one in paths):
                 raise AskError("page.err.form")
-            lanes = files.lanes_of(b"\n".join(data))
+            lanes = files.opened([Path(one) for one in paths])
         except AskError as error:
             return gr.skip(), refusal(error)
         except TraceError as error:
@@ -129,7 +129,7 @@ def build(setup: Setup, traces: Path = ASSETS / "traces") -> gr.Blocks:
                     "Open trace",
                     file_count="multiple",
                     file_types=[".jsonl"],
-                    type="binary",
+                    type="filepath",  # not read before its size is known
                     size="md",
                     elem_id="upload",
                     scale=0,

@@ -81,6 +81,12 @@ class Run:
         self.lines.append(stream.note("", "error" if self.headers else "refused", sentence))
         self.say("page.st.refused", state="refused", text=sentence)
 
+    def fail(self) -> None:
+        """Ended by a fault of the program, of which the page tells no more than that."""
+        self._end("error")
+        self.lines.append(stream.note("", "error"))
+        self.say("page.st.failed", state="refused")
+
     def mark_stopped(self) -> None:
         """The partial record is kept, and says in its last iteration that it was stopped."""
         for lane in self._end("stopped"):
@@ -107,8 +113,7 @@ def work(run: Run, ask: Ask, engine: Engine) -> None:
         run.refuse(str(error))
     except Exception:
         traceback.print_exc()  # for the operator: the page must not show paths or code
-        run.lines.append(stream.note("", "error"))
-        run.say("page.st.failed", state="refused")
+        run.fail()
     finally:
         run.done.set()
 
