@@ -176,6 +176,9 @@ def test_other_rules_and_missing_data_say_so(opened):
     block = opened("trace=block")
     block.go(0, 0)
     assert "h = " in block.text("#inspect .sv-threshold") and "not min(1, p/q)" in block.text("#inspect .sv-card")
+    it = next(it for it in SAMPLED.iterations if it.kind == "recovered")
+    block.go(it.index, len(it.nodes))
+    assert "max(P·p − q, 0)" in block.text("#inspect .sv-card")
     assert "block verification" in block.text("#race .sv-lane >> nth=1")
     bare = opened("trace=bare")
     assert "without capture" in bare.text("#inspect .sv-columns > .sv-card") and bare.page.locator("#inspect .sv-coin").count() == 1

@@ -76,7 +76,8 @@
     lastDraw(one, kind) {
       const { detail } = this, row = this.row(one);
       const recovered = kind === "recovered" || (kind === "cut" && this.light.letter === "C");
-      const key = recovered ? (one.fell_back ? "last.fellback" : "last.recovered") : this.plain() ? "last.plain" : detail.nodes.length ? "last.bonus" : "last.nodraft";
+      const own = one.fell_back ? "last.fellback" : detail.rule === "block" ? "last.recovered.block" : "last.recovered";
+      const key = recovered ? own : this.plain() ? "last.plain" : detail.nodes.length ? "last.bonus" : "last.nodraft";
       const values = row && (recovered ? row.residual || (one.fell_back ? row.p : null) : row.p);
       return h("div", { class: "sv-block" },
         h("h4", null, sv.t(recovered ? "last.title.recovered" : "last.title")),
