@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specviz.stats import summary
 from specviz.trace import MAX_BYTES, Header, Iteration, Trace, dumps, loads, split
 from specviz.views import text
 
@@ -43,7 +44,8 @@ def run(a) -> int:
     header, *iterations = shown(a, lane(a, target, a.method))
     trace = Trace(header, iterations)
     save(a, {a.method: trace})
-    answer(a, facts(trace), "")
+    color = sys.stdout.isatty()
+    answer(a, facts(trace), "\n".join(["", text.story(trace, color), "", *text.summary_lines(summary(trace), color)]))
     return 0
 
 
@@ -157,8 +159,6 @@ def shown(a, records):
 
 
 def facts(trace: Trace) -> dict[str, Any]:
-    from specviz.stats import summary
-
     s = summary(trace)
     keys = ("new_tokens", "iterations", "drafted", "examined", "accepted", "tau", "alpha", "seconds", "tokens_per_s", "stop")
     whole = s.as_dict()

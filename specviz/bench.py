@@ -16,7 +16,7 @@ from transformers import GenerationConfig
 from transformers.generation.streamers import BaseStreamer
 
 from specviz.compare import margin, same_text
-from specviz.decode import Limits, decode
+from specviz.decode import Clock, Limits, decode
 from specviz.drafters import Drafter, Plain
 from specviz.sampling import Sampling
 from specviz.stats import summary
@@ -38,14 +38,12 @@ def row_cost(target, context: int = 200, repeats: int = 15) -> dict[int, float]:
     session = target.session(context + max(ROWS))
     session.prefill([5] * (context + 1))
     seconds: dict[int, list[float]] = {n: [] for n in ROWS}
-    wait = torch.cuda.synchronize if target.device.startswith("cuda") else lambda: None
+    clock = Clock(target.device)
     for _ in range(repeats + 3):
         for n in ROWS:
-            wait()
-            start = time.perf_counter()
+            clock.lap()
             session.forward([5] * n, tuple(range(-1, n - 1)))
-            wait()
-            seconds[n].append(time.perf_counter() - start)
+            seconds[n].append(clock.lap())
             session.rewind(context)
     medians = {n: statistics.median(values[3:]) for n, values in seconds.items()}
     return {n: value / medians[1] for n, value in medians.items()}
@@ -73,19 +71,21 @@ def bench(
     outside = libraries(target, methods, limits, sampling, raw) if library else {}
     traces: dict[str, list[list[Trace]]] = {name: [] for name in methods}  # method -> prompt -> repeat
     rates: dict[str, list[list[float]]] = {name: [] for name in outside}
-    for number, prompt in enumerate(prompts, 1):
-        progress(f"prompt {number} of {len(prompts)}")
+    for number, prompt in enumerate(prompts):
+        progress(f"prompt {number + 1} of {len(prompts)}")
         for name in methods:
             traces[name].append([])
         for name in outside:
             rates[name].append([])
         for repeat in range(repeats):
             # the order turns, so that no method always runs on a cache or a clock speed that another one left
-            order = list(methods)[repeat % len(methods) :] + list(methods)[: repeat % len(methods)]
-            for name in order:
-                traces[name][-1].append(run(target, methods[name](), prompt, sampling, limits, capture=0, **how))
-            for name, generate in outside.items():
-                rates[name][-1].append(generate(prompt))
+            runners = [(traces, name) for name in methods] + [(rates, name) for name in outside]
+            turn = (number + repeat) % len(runners)
+            for kept, name in runners[turn:] + runners[:turn]:
+                if kept is traces:
+                    kept[name][-1].append(run(target, methods[name](), prompt, sampling, limits, capture=0, **how))
+                else:
+                    kept[name][-1].append(outside[name](prompt))
     plain = traces["plain"]
     unit = statistics.mean(s.seconds["target"] / s.iterations for s in (summary(t) for runs in plain for t in runs))
     report = {
@@ -177,9 +177,10 @@ def spread(rates: Sequence[float]) -> dict[str, Any]:
     return {"tokens_per_s": round(middle, 3), "tokens_per_s_quartiles": [round(low, 3), round(high, 3)]}
 
 
-def quotient(plain: Sequence[Sequence[Trace]], rates: Sequence[Sequence[float]]) -> float:
-    pairs = [summary(a).tokens_per_s / b for mine, theirs in zip(plain, rates, strict=True) for a, b in zip(mine, theirs, strict=True)]
-    return round(statistics.median(pairs), 4)
+def quotient(plain: Sequence[Sequence[Trace]], rates: Sequence[Sequence[float]]) -> float | None:
+    # a text of one token has no rate in the library's way of telling time
+    pairs = [summary(a).tokens_per_s / b for mine, theirs in zip(plain, rates, strict=True) for a, b in zip(mine, theirs, strict=True) if b]
+    return round(statistics.median(pairs), 4) if pairs else None
 
 
 class Watch(BaseStreamer):
@@ -201,16 +202,23 @@ class Watch(BaseStreamer):
 
 def libraries(target, methods: Mapping[str, Make], limits: Limits, sampling: Sampling, raw: bool) -> dict[str, Callable[[str], float]]:
     """The library's own decoding on the same model object and kernels: prompt -> tokens a second after the first tokens came."""
-    sampled = {"do_sample": False}
+    # every field is given: what is left out, the library takes from the model's own generation config
+    settings = {
+        "max_new_tokens": limits.max_new,
+        "eos_token_id": list(target.stop_ids) or None,
+        "pad_token_id": 0,
+        "repetition_penalty": float(sampling.repetition_penalty),
+        "do_sample": sampling.temperature > 0,
+    }
     if sampling.temperature:
-        sampled = {"do_sample": True, "temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p}
-    config = GenerationConfig(max_new_tokens=limits.max_new, eos_token_id=list(target.stop_ids), pad_token_id=0, **sampled)
+        settings |= {"temperature": sampling.temperature, "top_k": sampling.top_k, "top_p": sampling.top_p, "min_p": sampling.min_p or None}
 
-    def generate(prompt: str, **more: Any) -> float:
+    def generate(prompt: str, assistant_model=None, **more: Any) -> float:
         ids = torch.tensor([target.encode(prompt, raw)], device=target.device)
-        watch = Watch()
-        target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=watch, **more)
-        return watch.later / (watch.last - watch.first) if watch.later else float("nan")
+        watch, config = Watch(), GenerationConfig(**settings, **more)
+        extra = {"assistant_model": assistant_model} if assistant_model is not None else {}
+        target.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=config, streamer=watch, **extra)
+        return watch.later / (watch.last - watch.first) if watch.later else 0.0
 
     found = {"generate": generate, "prompt_lookup": lambda prompt: generate(prompt, prompt_lookup_num_tokens=10)}
     drafter = methods["draft_model"]() if "draft_model" in methods else None

@@ -173,19 +173,18 @@ def _head(target: Target, folder: Path) -> tuple[Target, torch.Tensor]:
 
 
 class _Loaded:
-    """The models of this process, the oldest dropped first. One load at a time: two would fight for memory."""
+    """The models of this process, the longest unused dropped first. One load at a time: two would fight for memory."""
 
     def __init__(self, most: int):
         self.most, self.lock, self.values = most, threading.RLock(), OrderedDict()
 
     def get(self, key: Hashable, load: Callable[[], Any]) -> Any:
-        found = self.values.get(key)  # without the lock, so that a long download does not hold up who needs no load
-        if found is None:
-            with self.lock:
-                found = self.values.get(key) or load()
-                self.values[key] = found
-                while len(self.values) > self.most:
-                    self.values.popitem(last=False)
+        with self.lock:
+            found = self.values.get(key) or load()
+            self.values[key] = found
+            self.values.move_to_end(key)
+            while len(self.values) > self.most:
+                self.values.popitem(last=False)
         return found
 
 

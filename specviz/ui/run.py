@@ -22,9 +22,7 @@ from specviz.trace import Header, Iteration, Trace
 from specviz.ui.form import Ask
 from specviz.views import stream
 
-FRAME = 0.09  # seconds between two updates of the page; with its own time, ten updates a second
-SLOW_FRAME = 0.19  # once a run has lasted SLOW_AFTER seconds, so that a long one stays light on the wire
-SLOW_AFTER = 20
+FRAME = 0.09  # seconds between two updates of the page; with their own time, ten updates a second
 WARM_UP = 6  # tokens
 
 
@@ -194,7 +192,7 @@ def drain(run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
 
     At most one update every FRAME seconds. Closing the generator stops the run.
     """
-    text, sent, shown, began = "", 0, None, time.monotonic()
+    text, sent, shown = "", 0, None
     try:
         while True:
             over, status = run.done.is_set(), run.status
@@ -205,6 +203,6 @@ def drain(run: Run) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield text, status
             if over:
                 return
-            run.done.wait(FRAME if time.monotonic() - began < SLOW_AFTER else SLOW_FRAME)
+            run.done.wait(FRAME)
     finally:
         run.stop.set()

@@ -33,7 +33,8 @@ def blank(title: str, x: str, y: str, dark: bool, height: int = 320) -> go.Figur
             hoverlabel=dict(bgcolor="#222222" if dark else "#FFFFFF", font_color=ink),
             xaxis=dict(title_text=x, **axis),
             yaxis=dict(title_text=y, **axis, rangemode="tozero"),
-            legend=dict(orientation="h", x=0, yref="container", y=0, yanchor="bottom", traceorder="normal"),  # grows downwards where it wraps
+            # at the bottom of the figure, so that one that wraps never meets a title
+            legend=dict(orientation="h", x=0, yref="container", y=0, yanchor="bottom", traceorder="normal"),
             margin=dict(l=56, r=16, t=64, b=48),
             height=height,
         )
