@@ -93,6 +93,17 @@ def test_a_stopped_collection_goes_on(features, tmp_path):
     assert (tmp_path / "hidden.f16").read_bytes() == (folder / "hidden.f16").read_bytes()
 
 
+def test_features_of_other_conversations_are_not_taken_for_these(features, tmp_path):
+    folder, _ = features
+    for name in ("hidden.f16", "hidden.done.json"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    write(tmp_path / "talk.npz", talk(150, seed=9))
+    collect(tiny_model("llama"), STOP, [tmp_path / "talk.npz"], tmp_path, [], 8, 1000, 32, seed=0)
+    data = Data(tmp_path)
+    want = tiny_model("llama").get_decoder()(torch.from_numpy(data.conversations[0].ids)[None]).last_hidden_state[0]
+    assert np.allclose(data.hidden[: data.starts[1]], want.detach().numpy(), atol=2e-2)
+
+
 @pytest.fixture(scope="module")
 def trained(features, tmp_path_factory):
     folder, own = features
@@ -127,6 +138,21 @@ def test_a_stopped_training_goes_on_to_the_same_weights(features, trained, tmp_p
     assert again["answer_tokens"] == facts["answer_tokens"]
     want, got = (load_file(folder / "model.safetensors") for folder in (out, tmp_path))
     assert all(torch.allclose(want[name].float(), got[name].float(), atol=1e-3) for name in want)
+
+
+def test_a_checkpoint_of_another_recipe_is_refused(features, trained, tmp_path):
+    folder, own = features
+    out, _, recipe = trained
+    (tmp_path / "checkpoint.pt").write_bytes((out / "checkpoint.pt").read_bytes())
+    with pytest.raises(ValueError, match="another recipe"):
+        train(tiny_model("llama"), Data(folder), tmp_path, Recipe(**{**vars(recipe), "epochs": 2}), [STOP], own, [])
+
+
+def test_a_draft_goes_on_from_an_earlier_one(features, trained, tmp_path):
+    folder, own = features
+    out, facts, recipe = trained
+    same = train(tiny_model("llama"), Data(folder), tmp_path, Recipe(**{**vars(recipe), "epochs": 0}), [STOP], own, [], start=out)
+    assert same["held_out"]["text"]["overlap"] == pytest.approx(facts["held_out"]["text"]["overlap"], abs=2e-3)
 
 
 def test_the_draft_loads_and_drafts_for_its_target(trained):

@@ -11,6 +11,7 @@ Each part is written under a temporary name and renamed, and what is already the
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Sequence
@@ -27,10 +28,10 @@ from specviz.train.conversations import Conversation, by_length, read, unique_pr
 def answer(model, prompts: Sequence[tuple[int, ...]], temperature: float, max_new: int, stop_id: int) -> list[Conversation]:
     """One batch of the target's own answers, by the library's generate(). Prompts are padded on the left."""
     width = max(map(len, prompts))
-    ids = torch.full((len(prompts), width), stop_id)
+    ids = torch.full((len(prompts), width), stop_id, device=model.device)
     mask = torch.zeros_like(ids)
     for row, prompt in enumerate(prompts):
-        ids[row, width - len(prompt) :] = torch.tensor(prompt)
+        ids[row, width - len(prompt) :] = torch.tensor(prompt, device=ids.device)
         mask[row, width - len(prompt) :] = 1
     sampled = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {"do_sample": False}
     out = model.generate(ids, attention_mask=mask, max_new_tokens=max_new, pad_token_id=stop_id, eos_token_id=stop_id, **sampled)
@@ -59,28 +60,34 @@ def hidden_states(model, conversations: Sequence[Conversation], out: Path, token
     """Writes hidden.f16. Short conversations share a batch; causal attention makes padding on the right harmless."""
     starts = np.concatenate([[0], np.cumsum([len(c.ids) for c in conversations])])
     shape = (int(starts[-1]), model.config.hidden_size)
-    done_file, path = out / "hidden.done.json", out / "hidden.f16"
-    done = set(json.loads(done_file.read_text())) if done_file.exists() else set()
-    store = np.memmap(path, dtype=np.float16, mode="r+" if path.exists() else "w+", shape=shape)
+    path, done_file = out / "hidden.f16", out / "hidden.done.json"
+    # numbers of batches mean something only together with the conversations that they were cut from
+    digest = hashlib.sha256(b"".join(c.ids.tobytes() for c in conversations)).hexdigest()
+    before = json.loads(done_file.read_text()) if done_file.exists() else {}
+    done = set(before["batches"]) if before.get("conversations") == digest else set()
+    store = np.memmap(path, dtype=np.float16, mode="r+" if done else "w+", shape=shape)
+
+    def save() -> None:
+        store.flush()
+        done_file.write_text(json.dumps({"conversations": digest, "batches": sorted(done)}))
+
     saved = time.monotonic()
     with tqdm(total=shape[0], desc="hidden states", unit="tok", unit_scale=True, disable=None) as bar:
         for number, batch in enumerate(by_length(conversations, tokens, seed=0)):
             if number not in done:
                 width = max(len(conversations[i].ids) for i in batch)
-                ids = torch.zeros(len(batch), width, dtype=torch.long)
+                ids = torch.zeros(len(batch), width, dtype=torch.long, device=model.device)
                 for row, index in enumerate(batch):
-                    ids[row, : len(conversations[index].ids)] = torch.from_numpy(conversations[index].ids)
-                hidden = model.get_decoder()(ids).last_hidden_state.to(torch.float16).numpy()
+                    ids[row, : len(conversations[index].ids)] = torch.from_numpy(conversations[index].ids).to(ids.device)
+                hidden = model.get_decoder()(ids).last_hidden_state.to(torch.float16).cpu().numpy()
                 for row, index in enumerate(batch):
                     store[starts[index] : starts[index + 1]] = hidden[row, : len(conversations[index].ids)]
                 done.add(number)
                 if time.monotonic() - saved > 30:
-                    store.flush()
-                    done_file.write_text(json.dumps(sorted(done)))
+                    save()
                     saved = time.monotonic()
             bar.update(sum(len(conversations[i].ids) for i in batch))
-    store.flush()
-    done_file.write_text(json.dumps(sorted(done)))
+    save()
 
 
 def collect(

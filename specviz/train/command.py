@@ -43,10 +43,15 @@ def raw_model(name: str, dtype: torch.dtype):
     """The library's model with stock modules (packed ones have no gradient), and the id that ends its answers."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from specviz import catalog
+    from specviz import catalog, fetch, load
 
-    folder = catalog.fetch(name) if catalog.spec(name) else Path(name)
+    folder = Path(name)
+    if catalog.spec(name):
+        folder = catalog.fetch(name)
+    elif folder.is_file():
+        folder = fetch.import_gguf(folder, fetch.cache_folder(), lambda fraction, sentence: None)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True).eval()
+    model = model.to(load.pick_device("auto"))
     return model, AutoTokenizer.from_pretrained(folder, local_files_only=True).eos_token_id
 
 
@@ -73,6 +78,9 @@ def draft(a: argparse.Namespace) -> int:
     recipe = distil.Recipe(**{**values, "layers": tuple(values["layers"])})
     facts = json.loads((a.features / "collect.json").read_text())
     before = json.loads((a.start / "config.json").read_text())["commands"] if a.start else [facts["command"]]
-    done = distil.train(model, distil.Data(a.features), a.out, recipe, [stop_id], facts["own"], [*before, command_line()], a.start)
+    commands = [*before, command_line()]
+    done = distil.train(
+        model, distil.Data(a.features, model.device), a.out, recipe, [stop_id], facts["own"], [*before, command_line()], a.start
+    )
     print(json.dumps({key: value for key, value in done.items() if key != "curve"}))
     return 0

@@ -1,4 +1,5 @@
-"""Distil a draft model: at every answer position, KL from the target's law to the draft's (Zhou et al. 2023, DistillSpec).
+"""Distil a draft model: at every answer position, KL to the draft's law from the target's, both over the draft's vocabulary
+(after Zhou et al. 2023, DistillSpec).
 
 The target's hidden states come from collect.py, so its law is one small matmul. What counts in the end is sum min(p, q),
 the probability of acceptance, and at temperature 0 whether the two agree on the best token; both are reported on
@@ -44,7 +45,8 @@ class Recipe:
 class Data:
     """Conversations with the target's hidden states, split by prompt."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, device: torch.device | str = "cpu"):
+        self.device = device
         self.conversations = read(folder / "conversations.npz")
         self.starts = np.concatenate([[0], np.cumsum([len(c.ids) for c in self.conversations])])
         width = (folder / "hidden.f16").stat().st_size // 2 // int(self.starts[-1])
@@ -63,7 +65,7 @@ class Data:
             ids[row, : len(c.ids)] = torch.from_numpy(c.ids)
             where[row, c.answer - 1 : len(c.ids) - 1] = True
             hidden.append(self.hidden[self.starts[index] + c.answer - 1 : self.starts[index] + len(c.ids) - 1])
-        return ids, where, torch.from_numpy(np.concatenate(hidden))
+        return ids.to(self.device), where.to(self.device), torch.from_numpy(np.concatenate(hidden)).to(self.device)
 
 
 def frequent_tokens(conversations: Sequence[Conversation], own: int, weight: float, count: int, always: Sequence[int]) -> torch.Tensor:
@@ -78,13 +80,18 @@ def frequent_tokens(conversations: Sequence[Conversation], own: int, weight: flo
 @torch.no_grad()
 def report(
     draft: nn.Module, head: torch.Tensor, d2t: torch.Tensor, data: Data, indices: Sequence[int], most: int = 60_000
-) -> dict[str, float]:
-    """On held-out answers: how often both sides agree on the best token, and the mean of sum min(p, q) at temperature 1."""
+) -> dict[str, float] | None:
+    """On held-out answers: how often both sides agree on the best token, and the mean of sum min(p, q) at temperature 1.
+
+    None where nothing is held out.
+    """
+    if not indices:
+        return None
     draft.eval()
     agree = overlap = total = 0.0
     for batch in by_length([data.conversations[i] for i in indices], 4096, seed=1):
         ids, where, hidden = data.batch([indices[i] for i in batch])
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(ids.device.type, dtype=torch.bfloat16):
             logits = draft.get_output_embeddings()(draft.get_decoder()(ids).last_hidden_state[where])
             target = hidden.to(torch.bfloat16) @ head.T
         p, q = target.float().softmax(-1), logits.float().softmax(-1)
@@ -120,8 +127,8 @@ def train(
         [data.conversations[i] for i in data.train], sum(i < own for i in data.train), recipe.own_weight, recipe.vocab, stop_ids
     )
     begun = load_file(start / "model.safetensors") if start else {}
-    d2t = begun.pop("d2t", d2t)
-    draft = draft_head.copied(model, layers, d2t).train()
+    d2t = begun.pop("d2t", d2t).to(data.device)
+    draft = draft_head.copied(model, layers, d2t).to(data.device).train()
     draft.load_state_dict({name: tensor.float() for name, tensor in begun.items()}, strict=False)
     draft.get_input_embeddings().weight.requires_grad_(False)
     head = model.get_output_embeddings().weight.detach().to(torch.bfloat16)
@@ -137,6 +144,8 @@ def train(
     out.mkdir(parents=True, exist_ok=True)
     if checkpoint.exists():
         saved = torch.load(checkpoint, weights_only=True)
+        if saved["work"] != len(work):
+            raise ValueError("The checkpoint in this folder belongs to another recipe or other data; choose another folder.")
         draft.load_state_dict(saved["draft"], strict=False)
         optimizer.load_state_dict(saved["optimizer"])
         step, curve, seen = saved["step"], saved["curve"], saved["seen"]
@@ -151,7 +160,8 @@ def train(
             }
         )
         tqdm.write(json.dumps(curve[-1]))
-        state = {"draft": draft_head.own_state(draft), "optimizer": optimizer.state_dict(), "step": step, "curve": curve, "seen": seen}
+        state = {"draft": draft_head.own_state(draft), "optimizer": optimizer.state_dict()}
+        state |= {"step": step, "curve": curve, "seen": seen, "work": len(work)}
         torch.save(state, out / "checkpoint.partial")
         (out / "checkpoint.partial").rename(checkpoint)
 
@@ -161,7 +171,7 @@ def train(
             warm = min(1.0, (step + 1) / recipe.warmup)
             group["lr"] = recipe.lr * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / len(work))))
         ids, where, hidden = data.batch([data.train[i] for i in batch])
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(ids.device.type, dtype=torch.bfloat16):
             state = draft.get_decoder()(ids).last_hidden_state[where]
             logits = draft.get_output_embeddings()(state)
             with torch.no_grad():
@@ -194,5 +204,5 @@ def train(
         "curve": curve,
         "commands": list(commands),
     }
-    draft_head.save(draft, d2t, facts, out)
+    draft_head.save(draft, d2t.cpu(), facts, out)
     return facts
