@@ -79,8 +79,6 @@ def draft(a: argparse.Namespace) -> int:
     facts = json.loads((a.features / "collect.json").read_text())
     before = json.loads((a.start / "config.json").read_text())["commands"] if a.start else [facts["command"]]
     commands = [*before, command_line()]
-    done = distil.train(
-        model, distil.Data(a.features, model.device), a.out, recipe, [stop_id], facts["own"], [*before, command_line()], a.start
-    )
+    done = distil.train(model, distil.Data(a.features, model.device), a.out, recipe, [stop_id], facts["own"], commands, a.start)
     print(json.dumps({key: value for key, value in done.items() if key != "curve"}))
     return 0
