@@ -143,16 +143,7 @@
         !this.model && row.q && sv.finite(row.overlap) && detail.rule !== "block" && h("p", { class: "sv-sentence", "data-overlap": row.overlap }, sv.t("laws.overlap", { n: sv.prob(row.overlap) })),
         !this.model && row.q && sv.finite(row.overlap) && detail.rule === "block" && h("p", { class: "sv-dim" }, sv.t("laws.overlapblock", { n: sv.prob(row.overlap) })),
         !row.q && !this.plain() && drafts.length > 0 && h("p", { class: "sv-dim" }, sv.t("coin.fixed")),
-        h("p", { class: "sv-dim" }, sv.t(this.model ? "laws.model.help" : row.q ? "laws.after.help" : "laws.after.help.p", { settings: this.settings() })));
-    }
-    settings() {
-      const s = this.detail.settings;
-      const shown = [`T = ${s.temperature}`];
-      if (s.top_k) shown.push(`top-k ${s.top_k}`);
-      if (s.top_p < 1) shown.push(`top-p ${s.top_p}`);
-      if (s.min_p > 0) shown.push(`min-p ${s.min_p}`);
-      if (s.repetition_penalty !== 1 && s.repetition_penalty !== undefined) shown.push(sv.t("settings.penalty", { n: s.repetition_penalty }));
-      return shown.join(", ");
+        h("p", { class: "sv-dim" }, sv.t(this.model ? "laws.model.help" : row.q ? "laws.after.help" : "laws.after.help.p", { settings: sv.settings(this.detail.settings) })));
     }
   }
   sv.Card = Card;

@@ -65,6 +65,14 @@
   const finite = (x) => typeof x === "number" && Number.isFinite(x);
   sv.finite = finite;
   sv.fixed = (x, digits) => (finite(x) ? x.toFixed(digits) : "–");
+  sv.settings = (s) => {
+    const shown = [`T = ${s.temperature}`];
+    if (s.top_k) shown.push(`top-k ${s.top_k}`);
+    if (s.top_p < 1) shown.push(`top-p ${s.top_p}`);
+    if (s.min_p > 0) shown.push(`min-p ${s.min_p}`);
+    if (s.repetition_penalty !== 1 && s.repetition_penalty !== undefined) shown.push(sv.t("settings.penalty", { n: s.repetition_penalty }));
+    return shown.join(", ");
+  };
   sv.percent = (x) => (finite(x) ? (100 * x).toFixed(x > 0 && x < 0.0995 ? 1 : 0) + " %" : "–");
   // A probability: three digits, more where the number is small; 0 and 1 only when they are exact.
   sv.prob = (x, digits = 3) => {

@@ -11,10 +11,11 @@
       this.stale = true;
       this.draw = this.draw.bind(this);
       this.head = h("div", { class: "sv-headline" });
+      this.asked = h("p", { class: "sv-asked" });
       this.legend = h("div", { class: "sv-legend" });
       this.lanes = h("div", { class: "sv-lanes" });
       this.live = h("div", { class: "sv-hidden", "aria-live": "polite" });
-      root.append(h("div", { class: "sv sv-race" }, this.head, this.legend, this.lanes, this.live));
+      root.append(h("div", { class: "sv sv-race" }, this.asked, this.head, this.legend, this.lanes, this.live));
       channel.views.add(this);
       sv.soon(this.draw);
     }
@@ -32,6 +33,7 @@
       const speeds = channel.lanes.map((lane) => lane.speed).filter(sv.finite);
       const most = speeds.length ? 1.6 * Math.max(...speeds) : 0;
       for (const card of this.cards) card.draw(most, fresh);
+      this.drawAsked();
       this.drawHead();
       if (fresh) this.drawLegend();
       sv.stats.race.rendered = this.cards.reduce((sum, card) => sum + card.shown, 0);
@@ -40,6 +42,14 @@
       const one = (kind) => h("span", null, h("span", { class: "sv-glyph sv-ink-" + kind, "aria-hidden": "true" }, sv.GLYPHS[kind]), h("span", { class: "sv-tok sv-" + kind }, sv.t("kind." + kind)));
       const brick = (kind) => h("span", null, h("i", { class: "sv-sample sv-sample-" + kind }), sv.t("bricks." + kind));
       sv.put(this.legend, one("accepted"), one("recovered"), one("bonus"), one("plain"), brick("target"), brick("draft"));
+    }
+    drawAsked() {
+      const head = (this.channel.lanes.find((lane) => lane.head) || {}).head;
+      this.asked.hidden = !head;
+      if (!head || (this.askedOf === head && this.askedIn === sv.lang)) return;
+      [this.askedOf, this.askedIn] = [head, sv.lang];
+      const seed = sv.t("race.seed", { n: head.sampling.seed }), limit = sv.t("race.limit", { n: head.max_new });
+      sv.put(this.asked, h("q", null, head.prompt), h("span", { class: "sv-dim" }, [sv.settings(head.sampling), seed, limit].join(" · ")));
     }
     drawHead() {
       const { channel } = this;
