@@ -78,7 +78,8 @@ def decode(
     """Yields the Header before any work, then one Iteration a round; the last one says why it stopped.
 
     capture: entries kept of each law (0: measure only). prompt_ids: instead of encoding `prompt`. coins: all randomness
-    of the run; by default seeded by sampling.seed. halted: asked once a round; true ends the run with stop "stopped".
+    of the run; by default seeded by sampling.seed. halted: asked once a round; true ends the run with stop "stopped",
+    or without a round where the prompt was still being read.
     Raises RunError before any work for what cannot be run, and in the middle where a model gives no usable numbers.
     """
     ids = checked_prompt(target, prompt, raw, prompt_ids)
@@ -91,7 +92,9 @@ def decode(
     emitted = 0
     state = State(ids, len(ids), room(target, ids, limits, emitted), sampling, coins, target.stop_ids, target.vocab)
     session = target.session(min(target.context, len(ids) + limits.max_new) + 64, drafter.taps(target.config))
-    state.hidden = session.prefill(ids)
+    state.hidden = session.prefill(ids, halted)
+    if halted():
+        return
     drafter.begin(state)
     seconds = {"prefill": clock.lap()}
     stops, start, index, stop = Stops(target, limits), 0.0, 0, ""

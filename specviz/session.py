@@ -7,7 +7,7 @@ drafted node at once, each seeing the committed prefix and its own ancestors. `c
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -172,10 +172,15 @@ class Session:
     def length(self) -> int:
         return self.layers[0].length
 
-    def prefill(self, ids: Sequence[int]) -> dict[int, torch.Tensor]:
-        """Fills the cache with ids[:-1]. Returns the taps of those positions, float[L - 1, H] each."""
+    def prefill(self, ids: Sequence[int], halted: Callable[[], bool] = lambda: False) -> dict[int, torch.Tensor]:
+        """Fills the cache with ids[:-1]. Returns the taps of those positions, float[L - 1, H] each.
+
+        halted: asked before each PREFILL_ROWS rows; true leaves it unfinished, which only a caller that gives up may want.
+        """
         parts: list[dict[int, torch.Tensor]] = []
         for start in range(0, len(ids) - 1, PREFILL_ROWS):
+            if halted():
+                break
             rows = ids[start : min(start + PREFILL_ROWS, len(ids) - 1)]
             parts.append(self.forward(rows, tuple(range(-1, len(rows) - 1)), rows_wanted=1).hidden)
         nothing = torch.empty(0, self.target.config.hidden_size, dtype=self._dtype, device=self.target.device)

@@ -57,7 +57,7 @@ class ToySession:
     def length(self) -> int:
         return len(self.ids)
 
-    def prefill(self, ids: Sequence[int]) -> dict[int, torch.Tensor]:
+    def prefill(self, ids: Sequence[int], halted=None) -> dict[int, torch.Tensor]:
         self.ids = list(ids[:-1])
         return {}
 

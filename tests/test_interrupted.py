@@ -14,7 +14,7 @@ from specviz.sampling import Sampling
 from specviz.toy import ToyTarget, random_table
 from specviz.trace import line, loads
 from specviz.verify import SeededCoins
-from tests.tinymodels import Watched, emitted, library_greedy, plain_ids, run, tiny
+from tests.tinymodels import Watched, emitted, library_greedy, plain_ids, prompt_ids, run, tiny
 
 GREEDY = Sampling()
 
@@ -104,8 +104,8 @@ def test_b20_on_a_model():
 
 def test_a_run_can_be_halted_and_closed():
     target, drafter = tiny("llama"), DraftModel(tiny("llama", noise=0.1))
-    rounds = iter(range(100))
-    _, its = run(target, drafter, [1, 2], GREEDY, Limits(90), halted=lambda: next(rounds) >= 2)
+    asked = iter(range(100))  # twice around the prompt, then once a round
+    _, its = run(target, drafter, [1, 2], GREEDY, Limits(90), halted=lambda: next(asked) >= 4)
     assert [it.stop for it in its] == ["", "", "stopped"]
     watched = Watched(target)
     records = decode(watched, Plain(), "", GREEDY, Limits(90), prompt_ids=[1, 2])
@@ -113,6 +113,13 @@ def test_a_run_can_be_halted_and_closed():
         next(records)
     records.close()
     assert watched.sessions[0].length == 1 + 3 and next(records, None) is None
+
+
+def test_reading_a_long_prompt_can_be_halted(monkeypatch):
+    monkeypatch.setattr("specviz.session.PREFILL_ROWS", 8)
+    watched, asked = Watched(tiny("llama")), iter(range(100))
+    header, its = run(watched, Plain(), prompt_ids(60), GREEDY, Limits(9), halted=lambda: next(asked) >= 3)
+    assert its == [] and len(header.prompt_ids) == 60 and watched.sessions[0].length == 3 * 8
 
 
 def test_nothing_is_computed_before_the_header_or_after_closing_it():

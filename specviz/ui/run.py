@@ -141,10 +141,8 @@ def _decode(run: Run, ask: Ask, engine: Engine) -> None:
     target = engine.load_target(ask.target, ask.device, ask.dtype, progress)
     drafters = {name: engine.load_drafter(target, name, ask.knobs.get(name, {}), progress) for name in ask.methods}
     _warm_up(run, engine, target, drafters)
-    lanes = {
-        name: decode(target, drafter, ask.prompt, ask.sampling, ask.limits, rule=ask.rule, capture=ask.capture, raw=ask.raw)
-        for name, drafter in drafters.items()
-    }
+    how = {"rule": ask.rule, "capture": ask.capture, "raw": ask.raw, "halted": run.stop.is_set}
+    lanes = {name: decode(target, drafter, ask.prompt, ask.sampling, ask.limits, **how) for name, drafter in drafters.items()}
     where = {"device": target.device, "dtype": target.dtype, "seed": ask.sampling.seed}
     run.say("page.st.reading", **where)
     try:
@@ -161,13 +159,14 @@ def _decode(run: Run, ask: Ask, engine: Engine) -> None:
                 run.say("page.st.running", **where)
             run.add(lane, record)
             if run.stop.is_set():
-                run.mark_stopped()
                 break
     finally:
         for lane in lanes.values():
             lane.close()
-    run.lines.extend(stream.finish(run.traces))
     stopped = run.stop.is_set()
+    if stopped:
+        run.mark_stopped()
+    run.lines.extend(stream.finish(run.traces))
     run.say("page.st.stopped" if stopped else "page.st.done", state="stopped" if stopped else "done", **where)
 
 
