@@ -105,7 +105,7 @@ class Page:
         self.context.close()
 
     def wait(self, condition):
-        self.page.wait_for_function(f"window.specviz && specviz.stats.run && ({condition})", timeout=20_000)
+        self.page.wait_for_function(f"window.specviz && specviz.stats.run && ({condition})", timeout=60_000)
 
     def js(self, code):
         return self.page.evaluate(code)
