@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -10,13 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from specviz.arguments import parser
+from specviz.compare import same_text
 from specviz.stats import summary
 from specviz.trace import MAX_BYTES, Header, Iteration, Trace, dumps, loads, split
 from specviz.views import text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parser().parse_args(argv)
+    arguments = parser(COMMANDS).parse_args(argv)
     try:
         code = arguments.command(arguments)
         sys.stdout.flush()
@@ -26,7 +27,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `| head` has seen enough; Python would complain again when it flushes at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ValueError, OSError) as error:  # every refusal of ours is a ValueError of one sentence
+    except OSError as error:
+        print(f"specviz: {Path(error.filename or '').name or 'a file'}: {error.strerror or error}.", file=sys.stderr)
+        return 2
+    except ValueError as error:  # every refusal of ours is one sentence
         print(f"specviz: {error}", file=sys.stderr)
         return 2
 
@@ -40,6 +44,7 @@ def fetch(a) -> int:
 
 
 def run(a) -> int:
+    chosen(a, [a.method])
     target = load_target(a)
     header, *iterations = shown(a, lane(a, target, a.method))
     trace = Trace(header, iterations)
@@ -52,7 +57,7 @@ def run(a) -> int:
 def race(a) -> int:
     from specviz.race import race as run_race
 
-    names = listed(a.methods)
+    names = chosen(a, listed(a.methods))
     names = [*(["plain"] if "plain" not in names else []), *names]
     target = load_target(a)
     records: dict[str, list[Header | Iteration]] = {name: [] for name in names}
@@ -62,12 +67,15 @@ def race(a) -> int:
     save(a, traces)
     base = facts(traces["plain"])["tokens_per_s"]
     lanes = {name: facts(trace) for name, trace in traces.items()}
-    for one in lanes.values():
+    words = []
+    for name, one in lanes.items():
         one["speedup"] = one["tokens_per_s"] / base if base and one["tokens_per_s"] else None
-    words = [
-        f"{name}: {one['tokens_per_s']:.1f} tokens/s, {one['speedup']:.2f}x plain, tau {one['tau']:.2f}" for name, one in lanes.items()
-    ]
-    answer(a, {"lanes": lanes}, "\n".join(words))
+        one["differs_at"] = same_text(traces[name], traces["plain"])
+        same = "same text" if one["differs_at"] is None else f"differs at token {one['differs_at'] + 1}"
+        rate = f"{name}: {one['tokens_per_s']:.1f} tokens/s, {one['speedup']:.2f}x plain, tau {one['tau']:.2f}"
+        # texts drawn at random differ by chance
+        words.append(rate + (f", {same}" if a.temperature == 0 and name != "plain" else ""))
+    answer(a, {"lanes": lanes}, "\n".join(["", text.story(traces["plain"], sys.stdout.isatty()), "", *words]))
     return 0
 
 
@@ -76,10 +84,14 @@ def bench(a) -> int:
     from specviz.catalog import load_drafter
     from specviz.decode import Limits
 
+    if a.repeats < 1:
+        raise ValueError("--repeats must be at least 1.")
+    chosen(a, listed(a.methods))
     prompts = read_prompts(a.prompts)
     target = load_target(a)
+    draft = located(a.draft)
     makers = {
-        name: (lambda name=name: load_drafter(target, name, knob_values(a, name), a.draft, allow_paths=True)) for name in listed(a.methods)
+        name: (lambda name=name: load_drafter(target, name, knob_values(a, name), draft, allow_paths=True)) for name in listed(a.methods)
     }
     say = (lambda sentence: print(sentence, file=sys.stderr)) if a.verbose else (lambda sentence: None)
     report = measure(target, makers, prompts, sampling_of(a), Limits(a.max_new, tuple(a.stop)), a.repeats, a.rule, a.raw, a.library, say)
@@ -87,6 +99,10 @@ def bench(a) -> int:
         f"{name}: {m['tokens_per_s_overall']:.1f} tokens/s, {m['speedup']:.2f}x plain, "
         f"tau {m['tau']:.2f}, equal to plain {m['equal_to_plain']}"
         for name, m in report["methods"].items()
+    ]
+    lines += [
+        f"library's {name}: {m['tokens_per_s']:.1f} tokens/s (median); plain is {m['plain_speedup_over_it']}x of it"
+        for name, m in report["library"].items()
     ]
     answer(a, report, "\n".join(lines))
     return 0
@@ -112,19 +128,38 @@ def train(a) -> int:
 def load_target(a):
     from specviz.catalog import load_target as load
 
-    return load(a.target, a.device, a.dtype, progress_bar, allow_paths=True)
+    if a.trace is not None and not a.trace.parent.is_dir():
+        raise ValueError(f"There is no folder for the trace {a.trace.name}; make it first.")
+    return load(located(a.target), a.device, a.dtype, progress_bar, allow_paths=True)
+
+
+def located(name: str) -> str:
+    """A path as the catalog takes it, without steps upwards: here it is the user's own shell that names it."""
+    return str(Path(name).resolve()) if Path(name).exists() else name
 
 
 def lane(a, target, method: str):
     from specviz.catalog import load_drafter
     from specviz.decode import Limits, decode
 
-    drafter = load_drafter(target, method, knob_values(a, method), a.draft, allow_paths=True)
+    drafter = load_drafter(target, method, knob_values(a, method), located(a.draft), allow_paths=True)
     return decode(target, drafter, a.prompt, sampling_of(a), Limits(a.max_new, tuple(a.stop)), rule=a.rule, capture=a.capture, raw=a.raw)
 
 
+def chosen(a, methods: list[str]) -> list[str]:
+    """The methods, once each setting that was given has an effect on one of them."""
+    from specviz.drafters import METHODS, knobs
+
+    every = {knob.name for method in METHODS.values() for knob in knobs(method)}
+    used = {name for method in methods for name in knob_values(a, method)}
+    for name in sorted(every - used):
+        if getattr(a, name, None) is not None:
+            raise ValueError(f"--{name.replace('_', '-')} has no effect on {', '.join(methods)}; leave it out.")
+    return methods
+
+
 def knob_values(a, method: str) -> dict[str, Any]:
-    """Those knobs of the method that were given on the command line; one that no method has is refused by argparse already."""
+    """Those knobs of the method that were given on the command line."""
     from specviz.drafters import METHODS, knobs
 
     if method not in METHODS:
@@ -178,6 +213,7 @@ def save(a, traces: dict[str, Trace]) -> None:
     for name, trace in traces.items():
         path = a.trace if len(traces) == 1 else a.trace.with_name(f"{a.trace.stem}-{name}{a.trace.suffix}")
         path.write_text(dumps(trace), "utf-8")
+        print(f"trace: {path}", file=sys.stderr)
 
 
 def answer(a, result: dict[str, Any], words: str) -> None:
@@ -207,74 +243,7 @@ def progress_bar(fraction: float, sentence: str) -> None:
         print(f"\r\x1b[K{sentence} {100 * fraction:3.0f} %", end=end, file=sys.stderr, flush=True)
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m specviz", description="Speculative decoding, live and measured.")
-    commands = top.add_subparsers(required=True, metavar="COMMAND")
-
-    def command(name: str, function, help: str) -> argparse.ArgumentParser:
-        p = commands.add_parser(name, help=help)
-        p.set_defaults(command=function)
-        p.add_argument("--json", action="store_true", help="end with one line of JSON")
-        return p
-
-    p = command("fetch", fetch, "put a target's weights on this machine")
-    p.add_argument("target", nargs="?", default="smollm2-135m")
-
-    p = command("run", run, "decode one prompt with one method")
-    decoding(p)
-    p.add_argument("--method", default="plain")
-    p.add_argument("--prompt", required=True)
-
-    p = command("race", race, "decode one prompt with several methods, each on its own clock")
-    decoding(p)
-    p.add_argument("--methods", default="plain,draft_model")
-    p.add_argument("--prompt", required=True)
-
-    p = command("bench", bench, "compare methods with plain decoding on a file of prompts")
-    decoding(p)
-    p.add_argument("--methods", default="plain,draft_model,prompt_lookup")
-    p.add_argument("--prompts", type=Path, required=True, help='one {"prompt": ...} a line')
-    p.add_argument("--repeats", type=int, default=1)
-    p.add_argument("--library", action="store_true", help="also time the library's own generate()")
-    p.add_argument("--verbose", action="store_true")
-
-    p = command("show", show, "print a trace")
-    p.add_argument("trace", type=Path)
-
-    p = command("train", train, "train a drafter for a target")
-    heads = p.add_subparsers(dest="head", required=True, metavar="WHAT")
-    from specviz.train.command import arguments
-
-    arguments(heads)
-    return top
-
-
-def decoding(p: argparse.ArgumentParser) -> None:
-    from specviz.drafters import METHODS, knobs
-
-    p.add_argument("--target", default="smollm2-135m", help="a name in models.yaml, a folder, or a GGUF file")
-    p.add_argument("--draft", default="auto", help="the draft model; auto: what models.yaml names")
-    p.add_argument("--device", default="auto")
-    p.add_argument("--dtype", default="auto")
-    p.add_argument("--max-new", type=int, default=64)
-    p.add_argument("--temperature", type=float, default=0.0)
-    p.add_argument("--top-k", type=int, default=0)
-    p.add_argument("--top-p", type=float, default=1.0)
-    p.add_argument("--min-p", type=float, default=0.0)
-    p.add_argument("--repetition-penalty", type=float, default=1.0)
-    p.add_argument("--seed", type=int, default=None, help="default: random, and shown")
-    p.add_argument("--stop", action="append", default=[], help="a string that ends the text; may be repeated")
-    p.add_argument("--raw", action="store_true", help="no chat template")
-    p.add_argument("--rule", default="token", help="acceptance rule: token or block")
-    p.add_argument("--capture", type=int, default=8, choices=range(51), metavar="N", help="entries kept of each law; 0: measure only")
-    p.add_argument("--trace", type=Path, help="write the trace to this file")
-    seen: dict[str, type] = {}
-    for method in METHODS.values():
-        for knob in knobs(method):
-            if knob.name not in seen:
-                seen[knob.name] = {"int": int, "float": float, "bool": lambda s: s == "true", "choice": str}[knob.kind]
-                p.add_argument(f"--{knob.name.replace('_', '-')}", type=seen[knob.name], default=None, help=f"{method.name}: {knob.help}")
-
+COMMANDS = {"fetch": fetch, "run": run, "race": race, "bench": bench, "show": show, "train": train}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -160,14 +160,16 @@ def _is_head(folder: Path) -> bool:
 
 def _head(target: Target, folder: Path) -> tuple[Target, torch.Tensor]:
     if not (folder / "config.json").is_file() or not (folder / "model.safetensors").is_file():
-        raise CatalogError(f"The trained draft for {target.name} is not in assets/heads; train it with `python -m specviz train draft`.")
+        raise CatalogError(
+            f"The folder {folder.name} holds no trained draft for {target.name} (config.json and model.safetensors); train one."
+        )
 
     def read() -> tuple[Target, torch.Tensor]:
         try:
             with _one_error():
                 return draft_head.load(folder, target)
         except (OSError, KeyError, TypeError, json.JSONDecodeError, SafetensorError) as error:
-            raise CatalogError(f"The trained draft for {target.name} is damaged ({type(error).__name__}); fetch its files again.") from None
+            raise CatalogError(f"The trained draft in {folder.name} is damaged ({type(error).__name__}); copy or train it again.") from None
 
     return _LOADED.get((target.model, str(folder.resolve())), read)
 

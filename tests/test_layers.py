@@ -45,7 +45,8 @@ RULES = {
     "train": (ENGINE | {"train"}, WEIGHTS | {"numpy", "tqdm"}),
     "views": (NUMBERS | {"views"}, {"plotly", "numpy"}),
     "ui": (ENGINE | {"views", "ui"}, {"gradio", "torch", "numpy", "plotly"}),
-    "__main__": (ENGINE | {"views", "train"}, {"torch", "numpy"}),
+    "arguments": ({"drafters", "train"}, set()),
+    "__main__": (ENGINE | {"views", "train", "arguments"}, {"torch", "numpy"}),
 }
 
 

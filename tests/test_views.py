@@ -92,8 +92,8 @@ def test_no_control_character_reaches_the_terminal(color):
 
 def test_marks_without_colour():
     lines = text.show(traces.f5()).split("\n")
-    assert "   0  ✓t10␣ ✓t11␣ ✓t12␣ ✓t13␣  +t14␣  4/4  16.5 ms" in lines
-    assert "   1  ✗t15␣ ·t16␣ ·t17␣ ·t18␣  ↻t19␣  0/4  16.5 ms" in lines
+    assert "   1  ✓t10␣ ✓t11␣ ✓t12␣ ✓t13␣  +t14␣  4/4  16.5 ms" in lines
+    assert "   2  ✗t15␣ ·t16␣ ·t17␣ ·t18␣  ↻t19␣  0/4  16.5 ms" in lines
     assert any("7/10 = 70.0 % of examined, 7/16 = 43.8 % of drafted" in line for line in lines)
     assert any("2.75 tokens a target pass, 1.75 of them accepted" in line for line in lines)
     assert re.sub(r"\x1b\[[0-9;]*m", "", text.show(traces.f5(), True)) == text.show(traces.f5())
@@ -104,7 +104,7 @@ def test_rounds_of_every_kind():
     cut = text.show(traces.run(2, 4, keep=2, stop="end_of_text"))
     assert "✓t15␣ ✓t16␣ ⌿t17␣ ⌿t18␣  ⌿t19␣  2/2" in cut and "end_of_text, 3 tokens cut off" in cut
     plain = text.show(traces.run(0, 0, plain=True))
-    assert "   0  +t14␣  –" in plain and "n/a of examined" in plain
+    assert "   1  +t14␣  –" in plain and "n/a of examined" in plain
     assert "NOT EXACT" in text.show(tr.Trace(traces.header(lossless=False), []))
     assert "still running" in text.show(tr.Trace(traces.header(), []))
 

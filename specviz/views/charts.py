@@ -114,7 +114,7 @@ def time_of_rounds(trace: Trace, lang: str = "en", dark: bool = False) -> go.Fig
         milliseconds = [1000 * it.seconds.get(part, 0.0) for it in trace.iterations]
         # patterns on hundreds of thin bars are costly to draw and say nothing
         shape = pattern if len(trace.iterations) <= 80 else ""
-        x = [it.index for it in trace.iterations]
+        x = [it.index + 1 for it in trace.iterations]  # counted from 1 wherever a person reads it
         figure.add_trace(bar(words[part], x, milliseconds, colour, shape, dark, hovertemplate="%{y:.2f} " + words["ms"]))
     return noted(figure.update_layout(barmode="stack", bargap=0.1), words)
 

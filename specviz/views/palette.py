@@ -4,12 +4,12 @@ from __future__ import annotations
 
 ACCEPTED, REJECTED, RECOVERED, BONUS, UNTESTED = "#0072B2", "#D55E00", "#CC79A7", "#009E73", "#8C8C8C"
 LANES = [("#8C8C8C", "dot"), ("#0072B2", "solid"), ("#E69F00", "dash"), ("#009E73", "dashdot")]  # the first is plain's
-PARTS = {  # colour, pattern
+PARTS = {  # colour, pattern; the same hues as the split bars of the race
     "draft": ("#E69F00", "/"),
-    "target": ("#56B4E9", ""),
-    "verify": ("#F0E442", "x"),
-    "commit": ("#009E73", "-"),
-    "record": ("#8C8C8C", "."),
+    "target": ("#566581", ""),
+    "verify": ("#56B4E9", "x"),
+    "commit": ("#8C95A3", "-"),
+    "record": ("#B8BEC9", "."),
 }
 
 WORDS: dict[str, dict[str, str]] = {

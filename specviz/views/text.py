@@ -80,7 +80,7 @@ def round_line(it: Iteration, texts: Mapping[int, bytes], color: bool = False) -
         last = chip(it.token, "discarded")
     count = f"{stats.accepted_count(it)}/{stats.draft_depth(it)}" if it.nodes else "–"
     tail = [count, f"{1000 * it.time:.1f} ms", glyphs(it.reason, " "), f"stop: {it.stop}" if it.stop else ""]
-    parts = [paint(f"{it.index:4}", "faint", color), drafted, last, paint("  ".join(part for part in tail if part), "faint", color)]
+    parts = [paint(f"{it.index + 1:4}", "faint", color), drafted, last, paint("  ".join(part for part in tail if part), "faint", color)]
     return "  ".join(part for part in parts if part)
 
 
