@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from specviz import theory
 from specviz.stats import decided, draft_depth, first_difference, ratio, summary
 from specviz.trace import Trace
 
@@ -116,6 +117,20 @@ def costs(lane: Trace, plain: Trace | None = None) -> Costs | None:
         record=each["record"],
         plain_extra=(base.seconds["total"] - base.seconds["target"] - (0 if plain else base.seconds["draft"])) / base.iterations / unit,
     )
+
+
+def by_length(cost: Costs, alpha: float, v: theory.Cost | None = None, most: int = 16) -> list[float]:
+    """Theory's speed-up for draft lengths 0 .. most at this run's alpha and costs.
+
+    v: measured cost of n rows; without it, a straight line through this run's mean target pass.
+    """
+    # a drafter without forwards (a look-up) costs the same for any length
+    each, fixed = (cost.c, 0.0) if cost.c is not None else (0.0, cost.draft)
+    rise = max(0.0, cost.v - 1) / cost.gamma
+    v = v or (lambda rows: 1 + rise * (rows - 1))
+    own = 1 + cost.plain_extra  # plain's whole round is the unit of a speed-up, not its target pass alone
+    extra = (fixed + cost.overhead + cost.record) / own
+    return theory.speedup_curve(alpha, each / own, lambda rows: v(rows) / own, extra, most)
 
 
 def slower_reason(speedup: float, tau: float, cost: Costs) -> str | None:

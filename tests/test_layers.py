@@ -25,7 +25,7 @@ RULES = {
     "parse": (set(), set()),
     "trace": (RECORD, {"numpy"}),
     "stats": (RECORD, {"numpy"}),
-    "compare": (NUMBERS - {"theory"}, {"numpy"}),
+    "compare": (NUMBERS, {"numpy"}),
     "tree": (LAWS, {"torch"}),
     "verify": (LAWS, {"torch"}),
     "sampling": (LAWS, {"torch", "transformers"}),

@@ -40,7 +40,7 @@ def test_letters_and_bytes_give_the_emitted_tokens_and_the_counts(trace):
         line = lines(stream.step("x", trace.header, it))[0]
         marks, names = line[5], line[6].split(",")
         assert len(marks) == len(names) == len(it.nodes) + 1
-        emitted += [bytes.fromhex(name.lstrip("!")) for mark, name in zip(marks, names, strict=True) if mark in "abc"]
+        emitted += [bytes.fromhex(name.lstrip("!")) for mark, name in zip(marks, names, strict=True) if mark in "abcp"]
         accepted += marks.count("a")
         examined += marks.count("a") + marks.endswith("c")
         assert line[3] == [pytest.approx(it.seconds.get(phase, 0), abs=1e-6) for phase in stream.PHASES]

@@ -79,7 +79,7 @@
     if (!finite(x)) return "–";
     if (x === 0 || x === 1) return String(x);
     if (x < 0.001) return x.toExponential(1).replace("e-", "e−");
-    const shown = x.toFixed(digits);
+    const shown = x < 0.1 ? x.toPrecision(digits) : x.toFixed(digits);
     return shown.startsWith("1") && x < 1 ? "0." + "9".repeat(digits) + "…" : shown;
   };
   // Two probabilities that are compared must not look equal when they are not.

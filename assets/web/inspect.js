@@ -21,6 +21,11 @@
       this.empty = h("p", { class: "sv-empty" });
       this.node = h("div", { class: "sv sv-inspect" }, this.empty, this.body, this.live);
       this.node.addEventListener("keydown", (event) => this.key(event));
+      // the keys also work where nothing of this view has the focus: after a click beside it, or on its tab
+      document.addEventListener("keydown", (event) => {
+        const free = event.target === document.body || event.target.matches('[role="tab"][aria-selected="true"]');
+        if (free && this.node.isConnected && this.node.offsetParent && !event.defaultPrevented) this.key(event);
+      });
       // Space plays; without this a focused token would be clicked as well
       this.node.addEventListener("keyup", (event) => { if (event.key === " " && event.target.closest("[data-k]")) event.preventDefault(); });
       root.append(this.node);

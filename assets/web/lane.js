@@ -4,8 +4,8 @@
   const sv = window.specviz;
   const { h, s } = sv;
   const COLUMNS = 44; // iterations that the bricks show: the last ones
-  const KINDS = { a: "accepted", c: "recovered", b: "bonus" };
-  sv.KINDS = { a: "accepted", r: "rejected", u: "untested", o: "probe", c: "recovered", b: "bonus", A: "cut", R: "cut", C: "cut", B: "cut" };
+  const KINDS = { a: "accepted", c: "recovered", b: "bonus", p: "plain" };
+  sv.KINDS = { a: "accepted", r: "rejected", u: "untested", o: "probe", c: "recovered", b: "bonus", p: "plain", A: "cut", R: "cut", C: "cut", B: "cut", P: "cut" };
 
   sv.GLYPHS = { accepted: "✓", rejected: "✕", recovered: "↻", bonus: "+", cut: "✂", probe: "?" };
 
@@ -146,7 +146,7 @@
       const from = Math.max(0, its.length - COLUMNS), shown = its.slice(from);
       const tallest = Math.max(1, ...shown.map((it) => it.passes)), gain = Math.max(1, ...shown.map((it) => it.count));
       const small = Math.min(6, 30 / tallest), dot = Math.min(6, 26 / gain);
-      const paths = { target: "", draft: "", accepted: "", recovered: "", bonus: "" };
+      const paths = { target: "", draft: "", accepted: "", recovered: "", bonus: "", plain: "" };
       const brick = (x, y, w, tall) => `M${x},${y.toFixed(1)}h${w}v${tall.toFixed(1)}h-${w}z`;
       shown.forEach((it, k) => {
         const x = k * 10 + 1;

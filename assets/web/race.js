@@ -83,8 +83,13 @@
       else if (plain) rows.push(h("div", { class: "sv-checks" }, h("span", { class: "sv-dim" }, sv.t(lane.over && plain.over ? "race.noend" : "race.running"))));
       if (slow) rows.push(h("p", { class: "sv-slow" }, sv.t("race.slower"), " ", this.why(end)));
       return h("article", { class: "sv-verdict" + (slow ? " sv-verdict-slow" : ""), "data-lane": lane.key },
-        h("div", { class: "sv-ratio" }, h("span", { class: "sv-ratio-number" }, this.ratioText(lane, plain)), h("span", { class: "sv-ratio-word" }, sv.t(!plain ? "race.noplain" : end ? "race.measured" : "race.sofar"))),
+        h("div", { class: "sv-ratio" }, h("span", { class: "sv-ratio-number" }, this.ratioText(lane, plain)), h("span", { class: "sv-ratio-word" }, this.basis(lane, plain))),
         h("div", { class: "sv-verdict-text" }, rows));
+    }
+    basis(lane, plain) {
+      if (!plain) return sv.t("race.noplain");
+      if (lane.stop === "stopped" || plain.stop === "stopped") return sv.t("race.stopped", { n: Math.min(lane.tokens.length, plain.tokens.length) });
+      return sv.t(lane.end ? "race.measured" : "race.sofar");
     }
     predicted(end, ratio) {
       if (!sv.finite(end.predicted)) return h("span", { class: "sv-check sv-dim", title: sv.t("race.predicted.help") }, sv.t("race.nopredicted"));
@@ -104,7 +109,8 @@
       const reason = end.slower || { key: "unknown" };
       if (reason.key === "alpha" && reason.needed === null) return sv.t("slower.never", { v: sv.fixed(reason.v, 2), draft: sv.fixed(reason.draft, 2) });
       const shown = Object.fromEntries(Object.entries(reason).map(([name, x]) => [name, name === "alpha" || name === "needed" || name === "share" ? sv.percent(x) : typeof x === "number" ? sv.fixed(x, 2) : x]));
-      return sv.t("slower." + reason.key, shown);
+      const better = reason.best_speedup > 1.02 ? " " + sv.t("slower.try", { n: reason.best, x: sv.fixed(reason.best_speedup, 2) }) : "";
+      return sv.t("slower." + reason.key, shown) + better;
     }
   }
   sv.views.race = Race;

@@ -101,7 +101,7 @@
       sv.put(this.facts,
         !plain && h("p", { class: "sv-gain" }, sv.t(it.count === 1 ? "round.gain.one" : "round.gain", { n: it.count, passes: it.passes })),
         reason && h("p", { class: "sv-reason" }, sv.t("round.short"), " ", reason),
-        it.letters.match(/[ARCB]/) && h("p", { class: "sv-reason" }, sv.t("round.cut")),
+        it.letters.match(/[ARCBP]/) && h("p", { class: "sv-reason" }, sv.t("round.cut")),
         it.stop && h("p", { class: "sv-reason" }, sv.t("state.stop." + it.stop), it.message ? " – " + it.message : ""),
         h("div", { class: "sv-split", role: "img", "aria-label": parts.map(([name, x]) => `${sv.t("phase." + name)} ${sv.seconds(x)}`).join(", ") },
           parts.map(([name, x]) => h("i", { class: "sv-part sv-part-" + name, style: `flex-grow:${x / total}` }))),

@@ -27,7 +27,7 @@
       for (let k = 0; k < letters.length; k++) {
         const letter = letters[k];
         if (letter === "a") { this.accepted += 1; this.examined += 1; }
-        if (letter !== "a" && letter !== "b" && letter !== "c") continue;
+        if (!"abcp".includes(letter)) continue;
         const token = Object.assign(sv.bytes.parse(it.names[k]), { it: index, node: k, letter, n: this.tokens.length });
         for (const earlier of this.joiner.push(token)) this.changed.push(earlier.n);
         this.tokens.push(token);

@@ -49,7 +49,7 @@
       for (let k = 0; k < it.letters.length; k++) {
         const letter = it.letters[k];
         if (letter === "u" || letter === "o" || letter === "x" || letter === "R") continue;
-        const emitted = "abc".includes(letter) && letter !== "r";
+        const emitted = "abcp".includes(letter);
         const token = emitted ? lane.tokens[n++] : sv.bytes.single(it.names[k]);
         const kind = plain ? "plain" : sv.KINDS[letter];
         box.append(h("span", {

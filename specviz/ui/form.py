@@ -170,7 +170,7 @@ def _one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
 
 
 def _short(value: Any) -> str | int | float:
-    if isinstance(value, int) and abs(value) < 10**12:
+    if isinstance(value, int) and abs(value) <= 2**53:
         return value
     text = repr(value) if not isinstance(value, (str, int)) else str(value)[:41] if isinstance(value, str) else "a huge number"
     return text if len(text) <= 40 else text[:40] + "…"

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from specviz import stats, theory
-from specviz.compare import costs
+from specviz.compare import by_length, costs
 from specviz.trace import Trace
 from specviz.views.palette import ACCEPTED, BONUS, LANES, PARTS, RECOVERED, REJECTED, UNTESTED, WORDS
 
@@ -156,13 +156,7 @@ def speedup_by_gamma(
     words, total, cost = WORDS[lang], stats.summary(trace), costs(trace, plain)
     figure = blank(words["speedup"], words["gamma"], words["times_plain"], dark)
     if cost is not None and total.alpha is not None and cost.gamma > 0:
-        # a drafter without forwards (a look-up) costs the same for any length
-        each, fixed = (cost.c, 0.0) if cost.c is not None else (0.0, cost.draft)
-        rise = max(0.0, cost.v - 1) / cost.gamma
-        v = v or (lambda rows: 1 + rise * (rows - 1))
-        own = 1 + cost.plain_extra  # plain's whole round is the unit of a speed-up, not its target pass alone
-        extra = (fixed + cost.overhead + cost.record) / own
-        curve = theory.speedup_curve(total.alpha, each / own, lambda rows: v(rows) / own, extra, most)
+        curve = by_length(cost, total.alpha, v, most)
         style = dict(color=ACCEPTED, width=2.5)
         figure.add_trace(go.Scatter(x=list(range(most + 1)), y=curve, mode="lines+markers", name=words["theory"], line=style))
         best = max(range(most + 1), key=lambda gamma: curve[gamma])

@@ -7,9 +7,9 @@ A value is: one "run" line, then in any order a "head" line and iterations of ea
 Iterations are lists, because they are the many:
 [lane, index, start, [draft, target, verify, commit, record], passes, letters, bytes, reason, stop, message, prefill]
 with empty items at the end left out. Seconds are on the lane's own clock. `letters` has one letter a drafted node, in
-order, and one for the last token: accepted, rejected, untested, o (probe, never a candidate), then c (recovered) or
-b (bonus); upper case was cut off by a stop and counts nowhere. `bytes` names the same tokens in hexadecimal, joined by
-commas; "!" in front marks a special token.
+order, and one for the last token: accepted, rejected, untested, o (probe, never a candidate), then c (recovered), b
+(bonus) or p (plain step: nothing had been drafted); upper case was cut off by a stop and counts nowhere. `bytes` names
+the same tokens in hexadecimal, joined by commas; "!" in front marks a special token.
 """
 
 from __future__ import annotations
@@ -134,6 +134,11 @@ def verdict(lane: Trace, plain: Trace) -> dict[str, Any]:
         needed = theory.alpha_from_tokens(max(1.0, cost.round / (1 + cost.plain_extra)), depths)
         facts = {"gamma": cost.gamma, "alpha": own.alpha, "needed": needed, "c": cost.c, "v": cost.v, "tau": own.tau}
         facts |= {"draft": cost.draft, "overhead": cost.overhead, "record": cost.record}
+        # only where a draft is as long as asked for does another length mean another speed
+        if own.alpha is not None and cost.c is not None and cost.gamma > 0:
+            curve = compare.by_length(cost, own.alpha)
+            best = max(range(len(curve)), key=curve.__getitem__)
+            facts |= {"best": best, "best_speedup": curve[best]}
         found["slower"] = {"key": key, **facts}
     return found
 
@@ -144,7 +149,7 @@ def letters(iteration: Iteration) -> str:
     cut = {True: "A", False: "R"}
     short = {"accepted": "a", "rejected": "r", "untested": "u", "probe": "o"}
     found = [short.get(verdict) or (cut[i in path] if i in tested else "u") for i, verdict in enumerate(stats.verdicts(iteration))]
-    last = "c" if iteration.kind == "recovered" else "b"
+    last = "c" if iteration.kind == "recovered" else "b" if any(letter != "o" for letter in found) else "p"
     if not stats.decided(iteration):
         last = "x"
     elif len(iteration.emitted) <= len(iteration.path):
