@@ -15,6 +15,7 @@ from specviz.session import Scores
 from specviz.toy import ToyTarget, random_table
 from specviz.tree import Draft, chain, empty, tree
 from specviz.verify import SeededCoins, Verdict
+from tests.law import decode_law, distance, true_law
 from tests.tinymodels import emitted, prompt_ids, run, tiny
 
 TOY = ToyTarget(random_table(6, 1, seed=2))
@@ -270,3 +271,14 @@ def test_a_switch_takes_only_true_and_false():
     for value in (1, 0, "true", None):
         with pytest.raises(ValueError, match=r"^on must be true or false"):
             knob.check(value)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+@pytest.mark.parametrize("penalty", [1.0, 1.3])
+def test_a_trimmed_head_drafts_what_its_widened_law_says(temperature, penalty):
+    """The short cut over the head's own rows gives the law and the tokens of the long way over the target's vocabulary."""
+    d2t = torch.tensor([0, 2, 3])
+    draft = ToyTarget(random_table(4, 1, seed=6)[:1, d2t], order=0)
+    target = ToyTarget(random_table(4, 1, seed=7))
+    sampling = Sampling(temperature=temperature, repetition_penalty=penalty)
+    assert distance(decode_law(target, DraftModel(draft, d2t, gamma=2), sampling, 3), true_law(target, sampling, 3)) <= 1e-12

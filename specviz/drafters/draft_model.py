@@ -65,8 +65,7 @@ class DraftModel:
         feed, reason = self._readable(state.ids[self._session.length :]), "clipped" if wanted < self._length else ""
         while True:
             logits = self._session.forward(feed, tuple(range(-1, len(feed) - 1)), rows_wanted=1).logits[0]
-            law = state.law(self._widen(logits, state.vocab), tokens)
-            _, token = state.coins.draw(law)
+            law, token = self._draw(state, logits, tokens)
             tokens.append(token)
             laws.append(law)
             feed = [token]
@@ -87,6 +86,16 @@ class DraftModel:
         if self.adaptive == "heuristic":
             grown = self._length + 2 if verdict.kind == "bonus" else self._length - 1
             self._length = max(1, min(grown, 32))
+
+    def _draw(self, state, logits: torch.Tensor, path: list[int]) -> tuple[torch.Tensor, int]:
+        """(float32[V] in the target's ids, a token of it). Only a penalty needs to know which ids a trimmed head's rows are."""
+        if self.d2t is None or state.sampling.reads_history:
+            law = state.law(self._widen(logits, state.vocab), path)
+            return law, state.coins.draw(law)[1]
+        law = state.law(logits, path)
+        wide = law.new_zeros(state.vocab)
+        wide[self.d2t.to(law.device)] = law
+        return wide, int(self.d2t[state.coins.draw(law)[1]])
 
     def _readable(self, ids: list[int]) -> list[int]:
         """A target may hold more ids than the draft, to fill up its vocabulary; any guess at them is allowed to a draft."""
