@@ -37,8 +37,8 @@ def drafters(target, answer, start, gamma):
     """One of each kind, some of them usually right."""
     cousin = tiny(target.name, noise=0.05)
     yield "lookup", PromptLookup(gamma=gamma, ngram=3)
-    yield "draft", DraftModel(cousin, gamma=gamma)
-    yield "twin", DraftModel(tiny(target.name), gamma=gamma)
+    yield "draft", DraftModel(cousin, gamma=gamma, confidence=0.0)
+    yield "twin", DraftModel(tiny(target.name), gamma=gamma, confidence=0.0)
     yield "adaptive", DraftModel(cousin, gamma=gamma, adaptive="heuristic", confidence=0.3)
     yield "tree", TopTree(cousin, ((3, 2, 2), (2, 1, 1, 1), (4,), (1, 3))[gamma % 4])
     for right in RIGHT:
@@ -145,7 +145,7 @@ def test_b09_a_prompt_that_does_not_fit_is_refused_and_the_next_run_works():
 @pytest.mark.parametrize("length", [50, 64, 65, 90])
 def test_a_draft_model_with_less_room_than_its_target(length):
     target, ids = tiny("llama"), prompt_ids(length)
-    header, rounds = run(target, DraftModel(tiny("gpt2"), gamma=5), ids, GREEDY, Limits(30))
+    header, rounds = run(target, DraftModel(tiny("gpt2"), gamma=5, confidence=0.0), ids, GREEDY, Limits(30))
     assert emitted(rounds) == library_greedy(target, ids, 30) and header.drafter == "gpt2"
     late = [it for it in rounds if it.start >= 0 and not it.nodes]
     assert late and all(it.reason == "clipped" for it in late)
@@ -157,15 +157,17 @@ def test_a_draft_model_with_another_number_of_ids(vocab):
     """Fewer: what it cannot say has no mass, what it cannot read is guessed. More: never drafted."""
     target, ids = tiny("llama"), [63, 62, 41, *prompt_ids(9)]
     for sampling in (GREEDY, Sampling(temperature=1.0, seed=2)):
-        _, rounds = run(target, DraftModel(tiny("qwen2", vocab_size=vocab), gamma=4), ids, sampling, Limits(30))
+        _, rounds = run(target, DraftModel(tiny("qwen2", vocab_size=vocab), gamma=4, confidence=0.0), ids, sampling, Limits(30))
         assert all(node.token < min(vocab, VOCAB) for it in rounds for node in it.nodes)
-    assert emitted(run(target, DraftModel(tiny("qwen2", vocab_size=vocab)), ids, GREEDY, Limits(30))[1]) == library_greedy(target, ids, 30)
+    assert emitted(run(target, DraftModel(tiny("qwen2", vocab_size=vocab), confidence=0.0), ids, GREEDY, Limits(30))[1]) == library_greedy(
+        target, ids, 30
+    )
 
 
 @pytest.mark.parametrize("ids", [[7], [7, 7], prompt_ids(100)])
 def test_b05_prompts_of_any_length(ids):
     target = tiny("llama")
-    for drafter in (DraftModel(tiny("llama", noise=0.1)), PromptLookup(), TopTree(tiny("llama", noise=0.1), (2, 2))):
+    for drafter in (DraftModel(tiny("llama", noise=0.1), confidence=0.0), PromptLookup(), TopTree(tiny("llama", noise=0.1), (2, 2))):
         assert emitted(run(target, drafter, ids, GREEDY, Limits(28))[1]) == library_greedy(target, ids, 28)
 
 
@@ -186,7 +188,7 @@ def test_block_verification_at_temperature_0():
 def test_twins_accept_everything_to_the_last_token(kind):
     target, ids = tiny(kind), prompt_ids(10)
     for gamma in (1, 4, 7):
-        _, rounds = run(target, DraftModel(tiny(kind), gamma=gamma), ids, GREEDY, Limits(40))
+        _, rounds = run(target, DraftModel(tiny(kind), gamma=gamma, confidence=0.0), ids, GREEDY, Limits(40))
         assert all(test.accepted and test.threshold == 1 for it in rounds for test in it.tests)
         assert [len(it.nodes) for it in rounds[:-1]] == [gamma] * (len(rounds) - 1) and len(emitted(rounds)) == 40
 
@@ -211,8 +213,8 @@ def seeded_runs() -> list[list[str]]:
         for rule, maker in (
             ("token", lambda m: Plain()),
             ("token", lambda m: PromptLookup(gamma=3)),
-            ("token", lambda m: DraftModel(m, gamma=4)),
-            ("block", lambda m: DraftModel(m, gamma=4, adaptive="heuristic")),
+            ("token", lambda m: DraftModel(m, gamma=4, confidence=0.0)),
+            ("block", lambda m: DraftModel(m, gamma=4, adaptive="heuristic", confidence=0.0)),
             ("token", lambda m: TreeDrafter(m, (2, 2), "without")),
         ):
             records = decode(target, maker(model), "", sampling, Limits(20), rule=rule, prompt_ids=ids)
@@ -228,11 +230,18 @@ def test_same_seed_same_trace_here_and_in_a_fresh_process():
     before = torch.random.get_rng_state()
     first = seeded_runs()
     torch.rand(5)
-    other = decode(tiny("llama"), DraftModel(tiny("llama", noise=0.1)), "", Sampling(temperature=1.0, seed=1), Limits(50), prompt_ids=[1])
+    other = decode(
+        tiny("llama"),
+        DraftModel(tiny("llama", noise=0.1), confidence=0.0),
+        "",
+        Sampling(temperature=1.0, seed=1),
+        Limits(50),
+        prompt_ids=[1],
+    )
     again = []
     target, model, ids = tiny("llama"), tiny("llama", noise=0.1), [i % VOCAB for i in range(8)]
     sampling = Sampling(temperature=1.3, top_p=0.95, seed=7)
-    for record in decode(target, DraftModel(model, gamma=4), "", sampling, Limits(20), prompt_ids=ids):
+    for record in decode(target, DraftModel(model, gamma=4, confidence=0.0), "", sampling, Limits(20), prompt_ids=ids):
         again += timeless([record])
         next(other)  # another run goes on between the rounds
     assert again == first[7]
@@ -250,7 +259,13 @@ def test_same_seed_same_trace_here_and_in_a_fresh_process():
 def test_b27_seeds():
     def text(seed):
         return emitted(
-            run(tiny("llama"), DraftModel(tiny("llama", noise=0.1)), [1, 2], Sampling(temperature=1.3, seed=seed), Limits(30))[1]
+            run(
+                tiny("llama"),
+                DraftModel(tiny("llama", noise=0.1), confidence=0.0),
+                [1, 2],
+                Sampling(temperature=1.3, seed=seed),
+                Limits(30),
+            )[1]
         )
 
     assert text(7) == text(7) != text(8)

@@ -107,7 +107,7 @@ def test_a_drafter_starts_afresh_with_every_run():
         drafter.begin(s)
         draft = drafter.propose(s)
     assert draft.reason == "no match"
-    model = DraftModel(tiny("llama", noise=0.1), adaptive="heuristic")
+    model = DraftModel(tiny("llama", noise=0.1), adaptive="heuristic", confidence=0.0)
     first = [run(tiny("llama"), model, prompt_ids(9), Sampling(), Limits(15)) for _ in range(2)]
     assert [len(it.nodes) for it in first[0][1]] == [len(it.nodes) for it in first[1][1]]
 
@@ -117,7 +117,7 @@ def test_a_drafter_starts_afresh_with_every_run():
 
 def test_q_is_the_law_each_token_was_drawn_from():
     sampling = Sampling(temperature=1.1, top_k=4, repetition_penalty=1.3, seed=3)
-    drafter, s = DraftModel(TOY, gamma=5), state([1, 2, 3], sampling=sampling)
+    drafter, s = DraftModel(TOY, gamma=5, confidence=0.0), state([1, 2, 3], sampling=sampling)
     drafter.begin(s)
     draft = drafter.propose(s)
     coins = SeededCoins(3)
@@ -130,7 +130,7 @@ def test_q_is_the_law_each_token_was_drawn_from():
 
 
 @pytest.mark.parametrize("gamma", [1, 3, 7])
-@pytest.mark.parametrize("make", [lambda g: DraftModel(tiny("llama"), gamma=g), lambda g: PromptLookup(gamma=g)])
+@pytest.mark.parametrize("make", [lambda g: DraftModel(tiny("llama"), gamma=g, confidence=0.0), lambda g: PromptLookup(gamma=g)])
 def test_b12_the_length_that_was_asked_for_arrives(make, gamma):
     ids = [10, 20, 30, 20] * 2 + [10, 20, 30]  # "red fish blue fish ..."
     header, rounds = run(tiny("llama"), make(gamma), ids, Sampling(), Limits(40))
@@ -161,14 +161,14 @@ def test_confidence_is_that_of_the_model_before_settings():
 
 def test_nothing_is_drafted_past_an_end_of_text():
     sure = ToyTarget(torch.tensor([[0.0, 9.0, 0.0]]).double(), order=0)
-    drafter, s = DraftModel(sure, gamma=5), state([0], stop_ids=(1,), vocab=3)
+    drafter, s = DraftModel(sure, gamma=5, confidence=0.0), state([0], stop_ids=(1,), vocab=3)
     drafter.begin(s)
     draft = drafter.propose(s)
     assert draft.tokens.tolist() == [1] and draft.reason == "end of text"
 
 
 def test_the_heuristic_grows_by_two_shrinks_by_one_and_stays_in_range():
-    drafter, s = DraftModel(TOY, gamma=30, adaptive="heuristic"), state([0])
+    drafter, s = DraftModel(TOY, gamma=30, adaptive="heuristic", confidence=0.0), state([0])
     drafter.begin(s)
     scores, lengths = Scores(torch.zeros(1, 6), {}), []
     for kind in ["bonus"] * 3 + ["recovered"] * 40 + ["bonus"] * 2:
@@ -180,7 +180,10 @@ def test_the_heuristic_grows_by_two_shrinks_by_one_and_stays_in_range():
 def test_b45_a_trimmed_head_speaks_the_targets_ids():
     d2t = torch.tensor([5, 2, 0])
     draft = ToyTarget(torch.tensor([[0.5, 0.3, 0.2]], dtype=torch.float64).log(), order=0)
-    drafter, s = DraftModel(draft, d2t=d2t, gamma=60), state([1], sampling=Sampling(temperature=1.0, seed=2), vocab=6, room=99)
+    drafter, s = (
+        DraftModel(draft, d2t=d2t, gamma=60, confidence=0.0),
+        state([1], sampling=Sampling(temperature=1.0, seed=2), vocab=6, room=99),
+    )
     drafter.begin(s)
     proposed = drafter.propose(s)
     assert set(proposed.tokens.tolist()) == {5, 2, 0}
@@ -200,9 +203,9 @@ def test_a_trimmed_head_of_a_real_model_is_lossless(tmp_path):
     draft, found = head.load(tmp_path, target)
     assert torch.equal(found, d2t)
     for sampling in (Sampling(), Sampling(temperature=1.0, seed=1)):
-        _, rounds = run(target, DraftModel(draft, d2t=found), prompt_ids(9), sampling, Limits(20))
+        _, rounds = run(target, DraftModel(draft, d2t=found, confidence=0.0), prompt_ids(9), sampling, Limits(20))
         assert {node.token for it in rounds for node in it.nodes} <= set(d2t.tolist())
-    assert emitted(run(target, DraftModel(draft, d2t=found), prompt_ids(9), Sampling(), Limits(20))[1]) == emitted(
+    assert emitted(run(target, DraftModel(draft, d2t=found, confidence=0.0), prompt_ids(9), Sampling(), Limits(20))[1]) == emitted(
         run(target, Plain(), prompt_ids(9), Sampling(), Limits(20))[1]
     )
 
@@ -251,7 +254,7 @@ def test_knobs_of_the_draft_model():
     assert list(found) == ["gamma", "adaptive", "confidence"]
     assert found["gamma"] == Knob("gamma", "int", 4, 1, 32, None, (), found["gamma"].help)
     assert found["adaptive"].kind == "choice" and found["adaptive"].choices == ("constant", "heuristic")
-    assert knob_values(DraftModel(TOY, gamma=7)) == {"gamma": 7, "adaptive": "constant", "confidence": 0.0}
+    assert knob_values(DraftModel(TOY, gamma=7, confidence=0.0)) == {"gamma": 7, "adaptive": "constant", "confidence": 0.0}
     assert type(found["gamma"].check(3.0)) is int and type(found["confidence"].check(1)) is float
 
 
@@ -281,4 +284,6 @@ def test_a_trimmed_head_drafts_what_its_widened_law_says(temperature, penalty):
     draft = ToyTarget(random_table(4, 1, seed=6)[:1, d2t], order=0)
     target = ToyTarget(random_table(4, 1, seed=7))
     sampling = Sampling(temperature=temperature, repetition_penalty=penalty)
-    assert distance(decode_law(target, DraftModel(draft, d2t, gamma=2), sampling, 3), true_law(target, sampling, 3)) <= 1e-12
+    assert (
+        distance(decode_law(target, DraftModel(draft, d2t, gamma=2, confidence=0.0), sampling, 3), true_law(target, sampling, 3)) <= 1e-12
+    )

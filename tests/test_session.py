@@ -42,7 +42,7 @@ def rounds(target: Watched, drafter, ids, sampling, max_new):
 @torch.inference_mode()
 def test_rows_after_every_round_are_those_of_a_fresh_prefill(kind, tree_kind):
     target, model = Watched(tiny(kind)), tiny(kind, noise=0.1)
-    drafter = DraftModel(model, gamma=4) if tree_kind == "chain" else TreeDrafter(model, (3, 2, 2), tree_kind)
+    drafter = DraftModel(model, gamma=4, confidence=0.0) if tree_kind == "chain" else TreeDrafter(model, (3, 2, 2), tree_kind)
     taken = set()
     for ids, it in rounds(target, drafter, prompt_ids(14), Sampling(temperature=1.0, seed=3), 24):
         assert target.sessions[0].length == len(ids) - 1
@@ -69,7 +69,7 @@ def test_rows_after_rejections_at_each_place(right):
 def test_the_drafts_own_cache(kind, adaptive):
     draft, kinds = Watched(tiny(kind, noise=0.2)), set()
     for seed in range(4):
-        drafter = DraftModel(draft, gamma=2, adaptive=adaptive)
+        drafter = DraftModel(draft, gamma=2, adaptive=adaptive, confidence=0.0)
         for ids, it in rounds(Watched(tiny(kind)), drafter, prompt_ids(9), Sampling(temperature=1.0, seed=seed), 30):
             session = draft.sessions[seed]
             # all accepted: the last drafted token was never read, so the next round feeds two
@@ -86,7 +86,9 @@ def test_the_drafts_own_cache(kind, adaptive):
 @torch.inference_mode()
 def test_a_twins_cache_grows_with_the_draft_length():
     twin, lengths = Watched(tiny("llama")), []
-    for ids, it in rounds(Watched(tiny("llama")), DraftModel(twin, gamma=1, adaptive="heuristic"), prompt_ids(5), Sampling(), 80):
+    for ids, it in rounds(
+        Watched(tiny("llama")), DraftModel(twin, gamma=1, adaptive="heuristic", confidence=0.0), prompt_ids(5), Sampling(), 80
+    ):
         lengths.append(len(it.nodes))
         assert len(it.path) == len(it.nodes), "a twin is always right"
         assert_fresh(twin.sessions[0], ids)

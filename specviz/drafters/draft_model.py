@@ -28,7 +28,7 @@ class DraftModel:
         },
     )
     confidence: float = field(
-        default=0.0,
+        default=0.3,
         metadata={
             "min": 0.0,
             "max": 1.0,
