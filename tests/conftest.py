@@ -45,3 +45,27 @@ def visit(browser, site):
     for visitor in visitors:
         visitor.close()
     until(lambda: not site.running, 5)
+
+
+@pytest.fixture(scope="module")
+def address():
+    """The views alone, on recorded runs."""
+    from tests.frontkit import served
+
+    with served() as found:
+        yield found
+
+
+@pytest.fixture
+def opened(browser, address):
+    from tests.frontkit import Page
+
+    pages = []
+
+    def start(*args, **kwargs):
+        pages.append(Page(browser, address, *args, **kwargs))
+        return pages[-1]
+
+    yield start
+    for one in pages:
+        one.context.close()

@@ -101,7 +101,11 @@ def test_f1_nothing_drafted(rule):
 def test_f1_through_the_whole_loop():
     """Tokens of a long run on fixed laws are independent draws from p."""
     sampling = Sampling(temperature=1.0, seed=1)
-    for rule, drafter in (("token", DraftModel(fixed(*Q), gamma=3)), ("block", DraftModel(fixed(*Q), gamma=3)), ("token", PromptLookup())):
+    for rule, drafter in (
+        ("token", DraftModel(fixed(*Q), gamma=3, confidence=0.0)),
+        ("block", DraftModel(fixed(*Q), gamma=3, confidence=0.0)),
+        ("token", PromptLookup()),
+    ):
         _, rounds = run(fixed(*P), drafter, [0, 1, 0, 1], sampling, Limits(4000), rule=rule, capture=0)
         tokens = [token for it in rounds for token in it.emitted][:4000]
         for token, p in enumerate(P):
@@ -191,7 +195,7 @@ def test_siblings_that_leave_nothing(kind):
 
 
 def test_token_0_is_a_token():
-    _, rounds = run(fixed(1.0, 1e-9), DraftModel(fixed(1.0, 1e-9), gamma=2), [0], Sampling(), Limits(7))
+    _, rounds = run(fixed(1.0, 1e-9), DraftModel(fixed(1.0, 1e-9), gamma=2, confidence=0.0), [0], Sampling(), Limits(7))
     assert [token for it in rounds for token in it.emitted] == [0] * 7 and all(len(it.path) == len(it.nodes) for it in rounds)
 
 

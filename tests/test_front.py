@@ -11,39 +11,7 @@ from specviz import trace as tr
 from specviz.ui.traceview import WEB, TraceView, table
 from specviz.views import stream
 from tests import wild
-from tests.frontkit import RUNS, SAMPLED, TITLE, Page, served
-from tests.pagekit import CHROMIUM, FLAGS
-
-sync_api = pytest.importorskip("playwright.sync_api")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium found")
-
-
-@pytest.fixture(scope="module")
-def address():
-    with served() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as play:
-        one = play.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield one
-        one.close()
-
-
-@pytest.fixture
-def opened(browser, address):
-    pages = []
-
-    def start(*args, **kwargs):
-        pages.append(Page(browser, address, *args, **kwargs))
-        return pages[-1]
-
-    yield start
-    for one in pages:
-        one.context.close()
-
+from tests.frontkit import RUNS, SAMPLED, TITLE
 
 SHOWN = "(s) => s.replace(/[↵⇥]/g, '')"  # signs that stand for characters
 

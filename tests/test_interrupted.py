@@ -62,13 +62,17 @@ def test_b21_numbers_that_are_none_end_the_run_in_words(sampling):
     for value in (float("nan"), float("inf"), float("-inf")):
         kept = []
         with pytest.raises(RunError, match=r"llama gave no usable probabilities in iteration 3: row 0 ") as ended:
-            for record in decode(Sick(tiny("llama"), 3, value), DraftModel(tiny("llama")), "", sampling, Limits(40), prompt_ids=[1, 2]):
+            for record in decode(
+                Sick(tiny("llama"), 3, value), DraftModel(tiny("llama"), confidence=0.0), "", sampling, Limits(40), prompt_ids=[1, 2]
+            ):
                 kept.append(record)
         assert str(ended.value).endswith(".") and len(kept) == 4
         assert loads("\n".join(line(record) for record in kept)).ids  # what was recorded is a trace
     kept = []
     with pytest.raises(RunError, match=r"qwen2 gave no usable probabilities in iteration \d+"):
-        for record in decode(tiny("llama"), DraftModel(SickDraft(tiny("qwen2"))), "", sampling, Limits(40), prompt_ids=[1, 2]):
+        for record in decode(
+            tiny("llama"), DraftModel(SickDraft(tiny("qwen2")), confidence=0.0), "", sampling, Limits(40), prompt_ids=[1, 2]
+        ):
             kept.append(record)
     assert len(kept) > 1
     assert len(plain_ids(tiny("llama"), [1, 2], sampling, Limits(5))) == 5
@@ -88,7 +92,7 @@ def test_b20_a_residual_without_mass_becomes_p(rule, dtype):
     table = random_table(8, 1, seed=3).to(getattr(torch, dtype)).double()
     target = ToyTarget(table)
     sampling = Sampling(temperature=1.0, seed=4)
-    _, rounds = run(target, DraftModel(target, gamma=2), [1], sampling, Limits(12), rule=rule, coins=NoLuck(4))
+    _, rounds = run(target, DraftModel(target, gamma=2, confidence=0.0), [1], sampling, Limits(12), rule=rule, coins=NoLuck(4))
     assert len(rounds) == 12
     for it in rounds[:-1]:
         assert it.kind == "recovered" and it.note["fell_back"] and not it.path
@@ -98,12 +102,14 @@ def test_b20_a_residual_without_mass_becomes_p(rule, dtype):
 
 
 def test_b20_on_a_model():
-    _, rounds = run(tiny("llama"), DraftModel(tiny("llama"), gamma=3), [1], Sampling(temperature=1.0), Limits(10), coins=NoLuck(1))
+    _, rounds = run(
+        tiny("llama"), DraftModel(tiny("llama"), gamma=3, confidence=0.0), [1], Sampling(temperature=1.0), Limits(10), coins=NoLuck(1)
+    )
     assert len(emitted(rounds)) == 10 and all(it.kind == "recovered" for it in rounds if it.nodes)
 
 
 def test_a_run_can_be_halted_and_closed():
-    target, drafter = tiny("llama"), DraftModel(tiny("llama", noise=0.1))
+    target, drafter = tiny("llama"), DraftModel(tiny("llama", noise=0.1), confidence=0.0)
     asked = iter(range(100))  # twice around the prompt, then once a round
     _, its = run(target, drafter, [1, 2], GREEDY, Limits(90), halted=lambda: next(asked) >= 4)
     assert [it.stop for it in its] == ["", "", "stopped"]
@@ -133,7 +139,10 @@ def test_nothing_is_computed_before_the_header_or_after_closing_it():
 
 def test_a_run_may_move_from_thread_to_thread():
     """Inference mode belongs to a thread; a generator may be advanced by another one each time."""
-    records, found = decode(tiny("llama"), DraftModel(tiny("llama", noise=0.1)), "", GREEDY, Limits(12), prompt_ids=[3, 4]), []
+    records, found = (
+        decode(tiny("llama"), DraftModel(tiny("llama", noise=0.1), confidence=0.0), "", GREEDY, Limits(12), prompt_ids=[3, 4]),
+        [],
+    )
 
     def step():
         if (record := next(records, None)) is not None:

@@ -29,8 +29,8 @@ SETTINGS = {
 }
 DRAFTERS = {
     "plain": lambda: Plain(),
-    "chain": lambda: DraftModel(DRAFT, gamma=2),
-    "heuristic": lambda: DraftModel(DRAFT, gamma=2, adaptive="heuristic"),
+    "chain": lambda: DraftModel(DRAFT, gamma=2, confidence=0.0),
+    "heuristic": lambda: DraftModel(DRAFT, gamma=2, adaptive="heuristic", confidence=0.0),
     "confidence": lambda: DraftModel(DRAFT, gamma=3, confidence=0.4),
     "lookup": lambda: PromptLookup(gamma=2, ngram=2),
     "fixed siblings": lambda: TreeDrafter(DRAFT, (3, 2), "fixed"),
@@ -72,7 +72,10 @@ def test_deeper_and_wider_chains(vocab, gamma):
     sampling = Sampling(temperature=1.0)
     for rule in ("token", "block"):
         assert (
-            distance(decode_law(target, DraftModel(draft, gamma=gamma), sampling, gamma + 1, rule), true_law(target, sampling, gamma + 1))
+            distance(
+                decode_law(target, DraftModel(draft, gamma=gamma, confidence=0.0), sampling, gamma + 1, rule),
+                true_law(target, sampling, gamma + 1),
+            )
             <= 1e-12
         )
 
@@ -149,7 +152,7 @@ WRONG_RULES = {
 def test_wrong_rules_fail(wrong, monkeypatch):
     monkeypatch.setitem(loop.RULES, "wrong", WRONG_RULES[wrong])
     sampling = Sampling(temperature=1.0)
-    got = decode_law(TARGET, DraftModel(DRAFT, gamma=2), sampling, 3, rule="wrong")
+    got = decode_law(TARGET, DraftModel(DRAFT, gamma=2, confidence=0.0), sampling, 3, rule="wrong")
     assert total_variation(got, true_law(TARGET, sampling, 3)) > 0.003
 
 
@@ -158,7 +161,12 @@ def test_the_changed_rule_itself_is_right():
     sampling = Sampling(temperature=1.0)
     loop.RULES["right"] = changed_token_rule()
     try:
-        assert distance(decode_law(TARGET, DraftModel(DRAFT, gamma=2), sampling, 3, rule="right"), true_law(TARGET, sampling, 3)) <= 1e-12
+        assert (
+            distance(
+                decode_law(TARGET, DraftModel(DRAFT, gamma=2, confidence=0.0), sampling, 3, rule="right"), true_law(TARGET, sampling, 3)
+            )
+            <= 1e-12
+        )
     finally:
         del loop.RULES["right"]
 
@@ -178,7 +186,9 @@ def test_penalty_from_the_wrong_prefix_fails():
     sampling, forgetful = Sampling(temperature=0.9, repetition_penalty=1.4), ForgetfulSampling(temperature=0.9, repetition_penalty=1.4)
     # q from a wrong prefix costs acceptance, never the law; p from a wrong prefix changes the law
     assert distance(decode_law(TARGET, Forgetful(DRAFT, gamma=2), sampling, 3), true_law(TARGET, sampling, 3)) <= 1e-12
-    assert total_variation(decode_law(TARGET, DraftModel(DRAFT, gamma=2), forgetful, 3), true_law(TARGET, sampling, 3)) > 0.003
+    assert (
+        total_variation(decode_law(TARGET, DraftModel(DRAFT, gamma=2, confidence=0.0), forgetful, 3), true_law(TARGET, sampling, 3)) > 0.003
+    )
 
 
 def test_one_node_of_random_laws():

@@ -99,7 +99,12 @@ def test_too_few_or_too_many(count):
 
 def test_lanes_of_one_target_do_not_disturb_each_other():
     target, ids = tiny("llama"), [1, 2, 1, 2]
-    drafters = {"plain": Plain(), "lookup": PromptLookup(), "draft": DraftModel(tiny("llama", noise=0.1)), "twin": DraftModel(target)}
+    drafters = {
+        "plain": Plain(),
+        "lookup": PromptLookup(),
+        "draft": DraftModel(tiny("llama", noise=0.1), confidence=0.0),
+        "twin": DraftModel(target, confidence=0.0),
+    }
     found: dict[str, list[int]] = {name: [] for name in drafters}
     for name, record in race({name: decode(target, d, "", Sampling(), Limits(20), prompt_ids=ids) for name, d in drafters.items()}):
         if not isinstance(record, Header):

@@ -23,7 +23,7 @@ TARGETS = {
 DRAFTERS = {
     "plain": lambda model: Plain(),
     "lookup": lambda model: PromptLookup(gamma=4, ngram=2),
-    "draft": lambda model: DraftModel(model, gamma=3),
+    "draft": lambda model: DraftModel(model, gamma=3, confidence=0.0),
     "adaptive": lambda model: DraftModel(model, gamma=2, adaptive="heuristic", confidence=0.2),
     "top tree": lambda model: TopTree(model, (3, 2)),
     "with replacement": lambda model: TreeDrafter(model, (2, 2), "replace"),

@@ -106,7 +106,7 @@ def test_b15_filters_apply_to_q_as_well():
 
     target, draft = fixed(0.5, 0.3, 0.15, 0.05), fixed(0.4, 0.35, 0.15, 0.1)
     sampling = Sampling(temperature=1.0, top_k=2, seed=1)
-    _, rounds = run(target, DraftModel(draft, gamma=1), [0], sampling, Limits(4000))
+    _, rounds = run(target, DraftModel(draft, gamma=1, confidence=0.0), [0], sampling, Limits(4000))
     q = torch.tensor([0.4, 0.35, 0, 0]) / 0.75
     for it in rounds[:3]:
         row = next(row for row in it.rows if row.after == -1)
@@ -135,7 +135,9 @@ def test_b25_the_draft_is_penalised_alike():
 
     target, ids = tiny("llama"), [5, 9, 5, 9, 5, 9, 5]
     twin = Watched(tiny("llama"))
-    _, rounds = run(target, DraftModel(twin, gamma=3), ids, Sampling(temperature=1.0, repetition_penalty=1.3, seed=4), Limits(40))
+    _, rounds = run(
+        target, DraftModel(twin, gamma=3, confidence=0.0), ids, Sampling(temperature=1.0, repetition_penalty=1.3, seed=4), Limits(40)
+    )
     tests = [test for it in rounds for test in it.tests]
     assert all(test.p == pytest.approx(test.q, abs=1e-5) for test in tests), "a twin under the same settings has q = p on each own prefix"
     assert sum(test.accepted for test in tests) >= len(tests) - 1

@@ -162,7 +162,11 @@ def test_the_draft_loads_and_drafts_for_its_target(trained):
     assert model.model.get_input_embeddings() is target.model.get_input_embeddings()
     prompt = [5, 6, 7]
     for temperature in (0.0, 1.0):
-        records = list(decode(target, DraftModel(model, d2t), "", Sampling(temperature=temperature, seed=3), Limits(24), prompt_ids=prompt))
+        records = list(
+            decode(
+                target, DraftModel(model, d2t, confidence=0.0), "", Sampling(temperature=temperature, seed=3), Limits(24), prompt_ids=prompt
+            )
+        )
         drafted = {node.token for iteration in records[1:] for node in iteration.nodes}
         assert drafted and drafted <= set(d2t.tolist())
         if temperature == 0:

@@ -36,7 +36,6 @@ class Recipe:
     warmup: int = 50  # steps
     weight_decay: float = 0.01
     clip: float = 1.0
-    feature: float = 0.0  # weight of matching the target's last hidden states, relative squared error
     own_weight: float = 2.0  # of the target's own answers in the choice of the head's tokens
     seed: int = 0
     minutes: float = 0.0  # between checkpoints and reports; 0: five minutes
@@ -172,14 +171,10 @@ def train(
             group["lr"] = recipe.lr * warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * step / len(work))))
         ids, where, hidden = data.batch([data.train[i] for i in batch])
         with torch.autocast(ids.device.type, dtype=torch.bfloat16):
-            state = draft.get_decoder()(ids).last_hidden_state[where]
-            logits = draft.get_output_embeddings()(state)
+            logits = draft.get_output_embeddings()(draft.get_decoder()(ids).last_hidden_state[where])
             with torch.no_grad():
                 p = (hidden.to(torch.bfloat16) @ trimmed.T).float().softmax(-1)
         loss = F.cross_entropy(logits.float(), p)  # the KL up to the target's own entropy, which has no gradient
-        if recipe.feature:
-            wanted = hidden.float()
-            loss = loss + recipe.feature * F.mse_loss(state.float(), wanted) / wanted.square().mean()
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, recipe.clip)
