@@ -91,8 +91,10 @@ def decode(
     clock = Clock(target.device)
     emitted = 0
     state = State(ids, len(ids), room(target, ids, limits, emitted), sampling, coins, target.stop_ids, target.vocab)
-    session = target.session(min(target.context, len(ids) + limits.max_new) + 64, drafter.taps(target.config))
-    state.hidden = session.prefill(ids, halted)
+    capacity = min(target.context, len(ids) + limits.max_new) + 64
+    session = target.session(capacity, drafter.taps(target.config))
+    taps = {tap: Rows(known, capacity) for tap, known in session.prefill(ids, halted).items()}
+    state.hidden = {tap: rows.known for tap, rows in taps.items()}
     if halted():
         return
     drafter.begin(state)
@@ -129,7 +131,7 @@ def decode(
         state.ids += block[:kept]
         state.new = kept
         rows = [0, *(node + 1 for node in verdict.path)]
-        state.hidden = {tap: torch.cat([known, scores.hidden[tap][rows]]) for tap, known in state.hidden.items()}
+        state.hidden = {tap: kept_rows.append(scores.hidden[tap][rows]) for tap, kept_rows in taps.items()}
         state.room = room(target, state.ids, limits, emitted)
         seconds["commit"] = clock.lap()
         # 5 tell the drafter
@@ -140,6 +142,27 @@ def decode(
         seconds["record"] = clock.lap()
         start, index, seconds = start + iteration.time, index + 1, {}
         yield iteration
+
+
+class Rows:
+    """float[L, H] that grows at its end, in a buffer made once."""
+
+    def __init__(self, known: torch.Tensor, capacity: int):
+        self.buffer = known.new_empty(max(capacity, len(known)), known.shape[-1])
+        self.length = 0
+        self.append(known)
+
+    @property
+    def known(self) -> torch.Tensor:
+        return self.buffer[: self.length]
+
+    def append(self, rows: torch.Tensor) -> torch.Tensor:
+        end = self.length + len(rows)
+        if end > len(self.buffer):
+            self.buffer = torch.cat([self.buffer, torch.empty_like(self.buffer), torch.empty_like(rows)])
+        self.buffer[self.length : end] = rows
+        self.length = end
+        return self.known
 
 
 def room(target, ids: Sequence[int], limits: Limits, emitted: int) -> int:

@@ -88,6 +88,7 @@ class Target:
     model: torch.nn.Module
     tokenizer: object
     kernels: str = field(default="", compare=False)
+    head: torch.Tensor | None = field(default=None, compare=False, repr=False)  # float[V, H], rows of the output head
 
     def __post_init__(self):
         config = self.config
@@ -100,6 +101,8 @@ class Target:
                 f"{self.name} has layers whose state cannot be rewound, so drafts cannot be undone; choose a model of attention only."
             )
         self.model.eval().requires_grad_(False)
+        output = self.model.get_output_embeddings()  # before it is packed, which hides its rows
+        object.__setattr__(self, "head", None if output is None else output.weight)
         object.__setattr__(self, "kernels", backend.prepare(self.model, self.device))
 
     @property
@@ -113,6 +116,11 @@ class Target:
     @cached_property
     def dtype(self) -> str:
         return str(next(self.model.parameters()).dtype).removeprefix("torch.")
+
+    @property
+    def embedding(self) -> torch.Tensor:
+        """float[V, H]"""
+        return self.model.get_input_embeddings().weight
 
     @property
     def vocab(self) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import SimpleNamespace
 
 import torch
 
@@ -25,8 +27,28 @@ class ToyTarget:
     device: str = "cpu"
     dtype: str = "float64"
     kernels: str = "table"
-    config: None = None
+    width: int = 8  # of hidden states and embeddings, both random: trained heads need some to read
     tokenizer: None = None
+
+    @property
+    def config(self) -> SimpleNamespace:
+        return SimpleNamespace(num_hidden_layers=4, hidden_size=self.width)
+
+    @cached_property
+    def embedding(self) -> torch.Tensor:
+        """float64[V, H]"""
+        return torch.randn(self.vocab, self.width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+    head = embedding  # float64[V, H]; tied
+
+    @cached_property
+    def _hidden(self) -> torch.Tensor:
+        shape = (*self.table.shape[:-1], 5, self.width)
+        return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+    def hidden(self, ids: Sequence[int], tap: int) -> torch.Tensor:
+        """float64[H] at the last of `ids`: depends on what the law after them depends on, and on the tap."""
+        return self._hidden[self._index(ids), tap]
 
     @property
     def vocab(self) -> int:
@@ -34,10 +56,13 @@ class ToyTarget:
 
     def row(self, ids: Sequence[int]) -> torch.Tensor:
         """float64[V] logits after `ids`; a prefix shorter than the order is padded with token 0."""
+        return self.table[self._index(ids)]
+
+    def _index(self, ids: Sequence[int]) -> int:
         index = 0
         for token in ([0] * self.order + list(ids))[-self.order :] if self.order else ():
             index = index * self.vocab + token
-        return self.table[index]
+        return index
 
     def encode(self, prompt: str, raw: bool) -> list[int]:
         return [ord(c) % self.vocab for c in prompt]
@@ -46,12 +71,12 @@ class ToyTarget:
         return chr(ord("a") + token).encode() if token < 26 else f"<{token}>".encode()
 
     def session(self, capacity: int, taps: Sequence[int] = ()) -> ToySession:
-        return ToySession(self)
+        return ToySession(self, taps)
 
 
 class ToySession:
-    def __init__(self, target: ToyTarget):
-        self.target, self.ids = target, []
+    def __init__(self, target: ToyTarget, taps: Sequence[int] = ()):
+        self.target, self.taps, self.ids = target, tuple(taps), []
 
     @property
     def length(self) -> int:
@@ -59,7 +84,8 @@ class ToySession:
 
     def prefill(self, ids: Sequence[int], halted=None) -> dict[int, torch.Tensor]:
         self.ids = list(ids[:-1])
-        return {}
+        nothing = torch.empty(0, self.target.width, dtype=torch.float64)
+        return {tap: torch.cat([nothing, *(self.target.hidden(ids[: i + 1], tap)[None] for i in range(len(ids) - 1))]) for tap in self.taps}
 
     def score(self, root: int, draft: Draft) -> Scores:
         return self.forward([root, *draft.tokens.tolist()], (-1, *(parent + 1 for parent in draft.parents)))
@@ -70,8 +96,9 @@ class ToySession:
         for token, parent in zip(tokens, parents, strict=True):
             paths.append([*(paths[parent] if parent >= 0 else []), token])
         rows = torch.stack([self.target.row(self.ids + path) for path in paths[-rows_wanted:]])
+        hidden = {tap: torch.stack([self.target.hidden(self.ids + path, tap) for path in paths]) for tap in self.taps}
         self.ids += tokens
-        return Scores(rows, {})
+        return Scores(rows, hidden)
 
     def commit(self, path: Sequence[int]) -> None:
         root, *nodes = self.ids[self._past :]

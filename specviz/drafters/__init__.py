@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import torch
@@ -47,10 +48,17 @@ class Drafter(Protocol):
     name: ClassVar[str]
     paper: ClassVar[str]
     lossless: ClassVar[bool]
-    needs: ClassVar[str]  # "" | "model": what the catalog must find for it
+    needs: ClassVar[str]  # "": nothing | "model": a draft model | "head": trained weights | "target": the target itself
 
     @property
     def source(self) -> str: ...  # name of the draft model, "" where there is none
+
+    # needs "head": the fields that are read from a folder of weights (ModelError where they do not fit), by `load`.
+    # Every method: an untrained small one for any target, by `tiny`; tests hold it to all laws.
+    @classmethod
+    def load(cls, folder: Path, target: Any) -> dict[str, Any]: ...
+    @classmethod
+    def tiny(cls, target: Any) -> Drafter: ...
 
     def taps(self, config: Any) -> tuple[int, ...]: ...  # layers of the target whose hidden states it reads
     def begin(self, state: State) -> None: ...  # once, after the target's prefill
