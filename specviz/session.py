@@ -102,7 +102,7 @@ class Target:
             )
         self.model.eval().requires_grad_(False)
         output = self.model.get_output_embeddings()  # before it is packed, which hides its rows
-        object.__setattr__(self, "head", None if output is None else output.weight)
+        object.__setattr__(self, "head", getattr(output, "weight", None))
         object.__setattr__(self, "kernels", backend.prepare(self.model, self.device))
 
     @property

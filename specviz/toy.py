@@ -39,7 +39,10 @@ class ToyTarget:
         """float64[V, H]"""
         return torch.randn(self.vocab, self.width, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
 
-    head = embedding  # float64[V, H]; tied
+    @property
+    def head(self) -> torch.Tensor:
+        """float64[V, H], tied to the embedding."""
+        return self.embedding
 
     @cached_property
     def _hidden(self) -> torch.Tensor:
