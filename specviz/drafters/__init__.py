@@ -78,20 +78,48 @@ class Knob:
     help: str
 
     def check(self, value: Any) -> Any:
-        """The value, or ValueError with one sentence."""
+        """The value as the drafter takes it, or ValueError with one sentence."""
+        if self.kind in ("choice", "bool"):
+            allowed = self.choices if self.kind == "choice" else (True, False)
+            # 1 equals True, and a list equals nothing that could be chosen
+            if not any(type(one) is type(value) and one == value for one in allowed):
+                raise ValueError(f"{self.name} must be {self.range}, not {_brief(value)}.")
+            return value
+        number = isinstance(value, (int, float)) and not isinstance(value, bool) and (isinstance(value, int) or math.isfinite(value))
+        low, high = (limit if limit is not None else sign * 2**53 for limit, sign in ((self.min, -1), (self.max, 1)))
+        if not number or not low <= value <= high or (self.kind == "int" and value != int(value)):
+            raise ValueError(f"{self.name} must be {self.range}, not {_brief(value)}.")
+        return int(value) if self.kind == "int" else float(value)
+
+    def parse(self, text: str) -> Any:
+        """`text` as the command line gives it, checked. Raises ValueError like check()."""
         if self.kind == "choice":
-            if value not in self.choices:
-                raise ValueError(f"{self.name} must be one of {', '.join(self.choices)}, not {str(value)[:20]!r}.")
-        elif self.kind == "bool":
-            if not isinstance(value, bool):
-                raise ValueError(f"{self.name} must be true or false, not {str(value)[:20]!r}.")
-        else:
-            number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-            if not number or not self.min <= value <= self.max or (self.kind == "int" and value != int(value)):
-                what = "a whole number" if self.kind == "int" else "a number"
-                raise ValueError(f"{self.name} must be {what} from {self.min:g} to {self.max:g}, not {str(value)[:20]}.")
-            return int(value) if self.kind == "int" else float(value)
-        return value
+            return self.check(next((one for one in self.choices if str(one) == text), text))
+        if self.kind == "bool":
+            return self.check({"true": True, "false": False}.get(text, text))
+        try:
+            return self.check(float(text) if self.kind == "float" else int(text))
+        except ValueError:
+            raise ValueError(f"{self.name} must be {self.range}, not {_brief(text)}.") from None
+
+    @property
+    def range(self) -> str:
+        """In words, what check() accepts."""
+        if self.kind == "choice":
+            return f"one of {', '.join(map(str, self.choices))}"
+        if self.kind == "bool":
+            return "true or false"
+        what = "a whole number" if self.kind == "int" else "a number"
+        if self.min is not None and self.max is not None:
+            return f"{what} from {self.min:g} to {self.max:g}"
+        return what + ("" if self.min is None else f" of at least {self.min:g}") + ("" if self.max is None else f" of at most {self.max:g}")
+
+
+def _brief(value: Any) -> str:
+    """A few letters of whatever somebody sent; a number of thousands of digits has no text that Python would make."""
+    if isinstance(value, int) and abs(value) > 2**63:
+        return "a huge number"
+    return repr(value[:20] if isinstance(value, str) else value)[:24]
 
 
 def knobs(method: type) -> list[Knob]:
