@@ -5,6 +5,7 @@ Every head is trained from what this writes, so the target's forward pass is pai
     answers-<temperature>-<part>.npz   the target's own answers (conversations.py)
     conversations.npz                  everything that was passed over, in the order of hidden.f16
     hidden.f16                         float16[tokens, H], the hidden states after the final norm
+    tap-<i>.f16                        float16[tokens, H], the input of layer i (EAGLE-3 reads three of them)
 
 Each part is written under a temporary name and renamed, and what is already there is skipped: a stopped run goes on.
 """
@@ -56,20 +57,23 @@ def answers(model, prompts, temperatures: Sequence[float], max_new: int, stop_id
 
 
 @torch.inference_mode()
-def hidden_states(model, conversations: Sequence[Conversation], out: Path, tokens: int = 4096) -> None:
-    """Writes hidden.f16. Short conversations share a batch; causal attention makes padding on the right harmless."""
+def hidden_states(model, conversations: Sequence[Conversation], out: Path, taps: Sequence[int] = (), tokens: int = 4096) -> None:
+    """Writes hidden.f16 and one file a tap. Short conversations share a batch; causal attention makes padding on the right harmless."""
     starts = np.concatenate([[0], np.cumsum([len(c.ids) for c in conversations])])
     shape = (int(starts[-1]), model.config.hidden_size)
-    path, done_file = out / "hidden.f16", out / "hidden.done.json"
+    names = {model.config.num_hidden_layers: "hidden.f16", **{tap: f"tap-{tap}.f16" for tap in taps}}
+    done_file = out / "hidden.done.json"
     # numbers of batches mean something only together with the conversations that they were cut from
     digest = hashlib.sha256(b"".join(c.ids.tobytes() for c in conversations)).hexdigest()
     before = json.loads(done_file.read_text()) if done_file.exists() else {}
-    done = set(before["batches"]) if before.get("conversations") == digest else set()
-    store = np.memmap(path, dtype=np.float16, mode="r+" if done else "w+", shape=shape)
+    same = before.get("conversations") == digest and before.get("taps") == list(taps)
+    done = set(before["batches"]) if same else set()
+    stores = {tap: np.memmap(out / name, dtype=np.float16, mode="r+" if done else "w+", shape=shape) for tap, name in names.items()}
 
     def save() -> None:
-        store.flush()
-        done_file.write_text(json.dumps({"conversations": digest, "batches": sorted(done)}))
+        for store in stores.values():
+            store.flush()
+        done_file.write_text(json.dumps({"conversations": digest, "taps": list(taps), "batches": sorted(done)}))
 
     saved = time.monotonic()
     with tqdm(total=shape[0], desc="hidden states", unit="tok", unit_scale=True, disable=None) as bar:
@@ -79,9 +83,11 @@ def hidden_states(model, conversations: Sequence[Conversation], out: Path, token
                 ids = torch.zeros(len(batch), width, dtype=torch.long, device=model.device)
                 for row, index in enumerate(batch):
                     ids[row, : len(conversations[index].ids)] = torch.from_numpy(conversations[index].ids).to(ids.device)
-                hidden = model.get_decoder()(ids).last_hidden_state.to(torch.float16).cpu().numpy()
-                for row, index in enumerate(batch):
-                    store[starts[index] : starts[index + 1]] = hidden[row, : len(conversations[index].ids)]
+                layers = model.get_decoder()(ids, output_hidden_states=True).hidden_states
+                for tap, store in stores.items():
+                    hidden = layers[tap].to(torch.float16).cpu().numpy()
+                    for row, index in enumerate(batch):
+                        store[starts[index] : starts[index + 1]] = hidden[row, : len(conversations[index].ids)]
                 done.add(number)
                 if time.monotonic() - saved > 30:
                     save()
@@ -91,7 +97,16 @@ def hidden_states(model, conversations: Sequence[Conversation], out: Path, token
 
 
 def collect(
-    model, stop_id: int, data: Sequence[Path], out: Path, temperatures: Sequence[float], max_new: int, limit: int, longest: int, seed: int
+    model,
+    stop_id: int,
+    data: Sequence[Path],
+    out: Path,
+    temperatures: Sequence[float],
+    max_new: int,
+    limit: int,
+    longest: int,
+    seed: int,
+    taps: Sequence[int] = (),
 ) -> int:
     """Own answers to every distinct prompt of `data`, then text of `data` in random order up to `limit` tokens in all.
 
@@ -110,5 +125,5 @@ def collect(
             chosen.append(conversation)
             total += len(conversation.ids)
     write(out / "conversations.npz", chosen)
-    hidden_states(model, chosen, out)
+    hidden_states(model, chosen, out, taps)
     return own
