@@ -28,6 +28,8 @@ class ModelError(ValueError):
 class Scores:
     logits: torch.Tensor  # float[N + 1, V]: row 0 after the root, row i + 1 after node i
     hidden: dict[int, torch.Tensor]  # tap -> float[N + 1, H]
+    tokens: tuple[int, ...] = ()  # what each row read
+    parents: tuple[int, ...] = ()  # the row that each follows, -1: the cache's end
 
 
 class BufferLayer(CacheLayerMixin):
@@ -236,7 +238,7 @@ class Session:
         logits = out.logits[0]
         if logits.device.type == "mps":  # which lacks the float64 that the rules compute in
             logits = logits.cpu()
-        return Scores(logits, {tap: out.hidden_states[tap][0] for tap in self.taps})
+        return Scores(logits, {tap: out.hidden_states[tap][0] for tap in self.taps}, tuple(tokens), tuple(parents))
 
     def _masks(self, parents: Sequence[int], positions: torch.Tensor) -> torch.Tensor | dict[str, torch.Tensor] | None:
         """Additive float masks [1, 1, T, past + T]: boolean ones are silently wrong under eager attention."""

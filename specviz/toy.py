@@ -101,7 +101,7 @@ class ToySession:
         rows = torch.stack([self.target.row(self.ids + path) for path in paths[-rows_wanted:]])
         hidden = {tap: torch.stack([self.target.hidden(self.ids + path, tap) for path in paths]) for tap in self.taps}
         self.ids += tokens
-        return Scores(rows, hidden)
+        return Scores(rows, hidden, tuple(tokens), tuple(parents))
 
     def commit(self, path: Sequence[int]) -> None:
         root, *nodes = self.ids[self._past :]
