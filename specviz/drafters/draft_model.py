@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import torch
 
+from specviz.heads.draft import untrained
 from specviz.session import Target
 from specviz.tree import Draft, chain, empty
 
@@ -45,6 +46,10 @@ class DraftModel:
     @property
     def source(self) -> str:
         return self.model.name
+
+    @classmethod
+    def tiny(cls, target) -> DraftModel:
+        return cls(model=untrained(target))
 
     def taps(self, config) -> tuple[int, ...]:
         return ()

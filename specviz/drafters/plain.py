@@ -16,6 +16,10 @@ class Plain:
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 
+    @classmethod
+    def tiny(cls, target) -> Plain:
+        return cls()
+
     def taps(self, config) -> tuple[int, ...]:
         return ()
 

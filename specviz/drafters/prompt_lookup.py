@@ -21,6 +21,10 @@ class PromptLookup:
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 
+    @classmethod
+    def tiny(cls, target) -> PromptLookup:
+        return cls()
+
     def taps(self, config) -> tuple[int, ...]:
         return ()
 

@@ -8,9 +8,11 @@ the target id of each draft id. The trimmed head is what makes it cheap: half of
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -31,6 +33,21 @@ def build(model: nn.Module, layers: Sequence[int], vocab: int) -> nn.Module:
     draft.set_input_embeddings(model.get_input_embeddings())
     draft.set_output_embeddings(nn.Linear(config.hidden_size, vocab, bias=False))
     return draft
+
+
+def untrained(target: Any) -> Any:
+    """A random draft for any target, for tests: one layer of its structure, or a table where the target is one."""
+    name = f"{target.name} untrained"
+    if target.tokenizer is None:
+        generator = torch.Generator().manual_seed(0)
+        return dataclasses.replace(target, name=name, table=torch.randn(target.table.shape, dtype=torch.float64, generator=generator) * 1.5)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        draft = build(target.model, [0], target.vocab)
+        for key, parameter in draft.named_parameters():
+            if key in own_state(draft) and parameter.dim() > 1:
+                parameter.data.normal_(std=0.3)
+    return Target(name, draft.to(device=target.device, dtype=target.embedding.dtype), target.tokenizer)
 
 
 def copied(model: nn.Module, layers: Sequence[int], d2t: torch.Tensor) -> nn.Module:
