@@ -119,7 +119,7 @@ def test_bench(call, tiny, tmp_path):
         "--library",
     ]
     got = one_line(call(*words)[0])
-    assert set(got["v"]) == {"1", "2", "5", "9", "17", "33"} and got["v"]["1"] == 1
+    assert set(got["v"]) == {"1", "2", "5", "9", "17", "33", "65"} and got["v"]["1"] == 1
     assert list(got["methods"]) == ["plain", "draft_model", "prompt_lookup"]
     for one in got["methods"].values():
         assert one.keys() >= {"tokens_per_s", "tokens_per_s_quartiles", "speedup", "tau", "alpha", "c", "equal_to_plain", "record_cost"}

@@ -15,8 +15,8 @@ LAWS = {"tree", "sampling", "verify"}
 MODELS = LAWS | {"backend", "session"}
 DRAFTING = MODELS | {"heads", "drafters"}
 LOOP = DRAFTING | NUMBERS | {"record", "decode", "race", "toy"}
-LOADING = DRAFTING | {"gguf_import", "fetch", "load", "catalog"}
-ENGINE = LOOP | LOADING | {"bench"}
+LOADING = DRAFTING | {"gguf_import", "fetch", "load", "specs", "kept", "pace", "catalog"}
+ENGINE = LOOP | LOADING | {"weights", "measure", "library", "bench"}
 WEIGHTS = {"torch", "transformers", "safetensors"}
 
 # module or folder: (what it may import of ours, what it may import of others); the standard library always
@@ -37,16 +37,23 @@ RULES = {
     "record": (MODELS | RECORD, {"torch", "numpy"}),
     "decode": (LOOP, {"torch"}),
     "race": (LOOP, {"torch"}),
-    "bench": (ENGINE, {"torch", "transformers", "numpy"}),
+    "weights": (set(), {"torch"}),
+    "measure": (LOOP | {"weights"}, {"torch"}),
+    "library": (LOOP, {"torch", "transformers"}),
+    "bench": (LOOP | {"measure", "library"}, set()),
     "gguf_import": (set(), WEIGHTS | {"gguf", "numpy"}),
     "fetch": ({"gguf_import"}, {"huggingface_hub", "platformdirs", "safetensors"}),
     "load": (MODELS | {"fetch"}, {"torch", "transformers"}),
-    "catalog": (LOADING, {"torch", "safetensors", "yaml"}),
+    "specs": (DRAFTING, {"yaml"}),
+    "kept": (set(), set()),
+    "pace": (set(), {"torch"}),
+    "catalog": (LOADING, {"torch", "safetensors"}),
     "train": (ENGINE | {"train"}, WEIGHTS | {"numpy", "tqdm"}),
     "views": (NUMBERS | {"views"}, {"plotly", "numpy"}),
     "ui": (ENGINE | {"views", "ui"}, {"gradio", "torch", "numpy", "plotly"}),
     "arguments": ({"drafters", "train"}, set()),
-    "__main__": (ENGINE | {"views", "train", "arguments"}, {"torch", "numpy"}),
+    "choose": ({"drafters", "specs"}, set()),
+    "__main__": (ENGINE | {"views", "train", "arguments", "choose"}, {"torch", "numpy"}),
 }
 
 
