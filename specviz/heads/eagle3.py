@@ -60,3 +60,9 @@ class Eagle3(Recurrent):
 
     def share(self, rows):
         """Its output head is its own."""
+
+    def own_state(self):
+        state = super().own_state()
+        if self.d2t is not None:
+            state["t2d"] = torch.zeros(len(self.embedding), dtype=torch.bool).index_fill_(0, self.d2t.cpu(), True)
+        return state

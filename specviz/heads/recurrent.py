@@ -69,7 +69,8 @@ class Recurrent(nn.Module):
 
     def __init__(self, config: LlamaConfig, embedding: torch.Tensor, d2t: torch.Tensor | None):
         super().__init__()
-        self.config, self.embedding, self.d2t = config, embedding, d2t
+        self.config, self.d2t = config, d2t
+        object.__setattr__(self, "embedding", embedding)  # the target's: not a parameter of the head
         self.rope = LlamaRotaryEmbedding(config)
         self.output: nn.Linear | None = None  # shared rows of the target's head
 

@@ -6,13 +6,37 @@ import argparse
 import json
 import shlex
 import sys
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from specviz.train import draft as distil
 from specviz.train.collect import collect as run_collect
+
+
+@dataclass(frozen=True)
+class Head:
+    """One subcommand. recipe: the dataclass whose fields are its options. train: called with the target's model, the data, the
+    folder for what comes out, the recipe, the ids that end a text, how many conversations are the target's own, the commands."""
+
+    help: str
+    recipe: type
+    train: Callable[..., dict[str, Any]]
+    data: Callable[[Path, Any], Any]  # (folder that collect wrote, the target's model) -> what `train` reads
+    folders: tuple[str, ...] = ("start",)  # further options, each a folder, that `train` takes by their names
+
+
+def stored(folder: Path, model: Any) -> distil.Data:
+    return distil.Data(folder, model.device)
+
+
+HEADS: dict[str, Head] = {
+    "draft": Head("distil a small draft model cut out of the target", distil.Recipe, distil.train, stored),
+}
+FOLDERS = {"start": "earlier weights of the same kind to go on from"}
 
 
 def arguments(heads) -> None:
@@ -27,16 +51,44 @@ def arguments(heads) -> None:
     p.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     p.add_argument("--threads", type=int, default=0)
     p.add_argument("--seed", type=int, default=0)
+    for name, head in HEADS.items():
+        p = heads.add_parser(name, help=head.help)
+        p.add_argument("--target", default="smollm2-135m", help="a name in models.yaml, a folder, or a GGUF file")
+        p.add_argument("--features", type=Path, required=True, help="the folder that collect wrote")
+        p.add_argument("--out", type=Path, required=True)
+        for folder in head.folders:
+            p.add_argument(f"--{folder}", type=Path, help=FOLDERS[folder])
+        p.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as many as it has")
+        recipe_options(p, head.recipe)
 
-    p = heads.add_parser("draft", help="distil a small draft model cut out of the target")
-    p.add_argument("--target", default="smollm2-135m")
-    p.add_argument("--features", type=Path, required=True, help="the folder that collect wrote")
-    p.add_argument("--out", type=Path, required=True)
-    p.add_argument("--start", type=Path, help="an earlier draft to go on from")
-    p.add_argument("--threads", type=int, default=0)
-    for f in fields(distil.Recipe):
-        many = {"nargs": "+", "type": int} if f.name == "layers" else {"type": type(f.default)}
-        p.add_argument(f"--{f.name.replace('_', '-')}", default=f.default, **many)
+
+def recipe_options(p: argparse.ArgumentParser, recipe: type) -> None:
+    """An option for every field of a recipe, of the type of its default."""
+    group = p.add_argument_group("recipe", "with what holds where nothing is given")
+    for f in fields(recipe):
+        first = f.default[0] if isinstance(f.default, tuple) else f.default
+        many = {"nargs": "+"} if isinstance(f.default, tuple) else {}
+        read = truth if isinstance(first, bool) else type(first)
+        option, shown = f"--{f.name.replace('_', '-')}", " ".join(map(str, f.default)) if many else f.default
+        group.add_argument(option, dest=f"recipe.{f.name}", default=f.default, type=read, metavar="VALUE", help=f"{shown}", **many)
+
+
+def truth(word: str) -> bool:
+    if word not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"must be true or false, not {word[:20]!r}")
+    return word == "true"
+
+
+def recipe_of(a: argparse.Namespace, recipe: type) -> Any:
+    given = {f.name: getattr(a, f"recipe.{f.name}") for f in fields(recipe)}
+    return recipe(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+
+
+def run(a: argparse.Namespace) -> int:
+    """The subcommand that was asked for."""
+    if a.threads:
+        torch.set_num_threads(a.threads)
+    return collect(a) if a.head == "collect" else train(a, HEADS[a.head])
 
 
 def raw_model(name: str, dtype: torch.dtype):
@@ -62,23 +114,24 @@ def command_line() -> str:
 
 
 def collect(a: argparse.Namespace) -> int:
-    if a.threads:
-        torch.set_num_threads(a.threads)
     model, stop_id = raw_model(a.target, getattr(torch, a.dtype))
     own = run_collect(model, stop_id, a.data, a.out, a.temperatures, a.max_new, a.limit, a.longest, a.seed)
     (a.out / "collect.json").write_text(json.dumps({"own": own, "command": command_line()}) + "\n")
     return 0
 
 
-def draft(a: argparse.Namespace) -> int:
-    if a.threads:
-        torch.set_num_threads(a.threads)
+def train(a: argparse.Namespace, head: Head) -> int:
+    try:
+        facts = json.loads((a.features / "collect.json").read_text())
+        own, before = facts["own"], [facts["command"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(f"The folder {a.features.name} is not what `train collect` writes; run it first.") from None
     model, stop_id = raw_model(a.target, torch.float32)
-    values = {f.name: getattr(a, f.name) for f in fields(distil.Recipe)}
-    recipe = distil.Recipe(**{**values, "layers": tuple(values["layers"])})
-    facts = json.loads((a.features / "collect.json").read_text())
-    before = json.loads((a.start / "config.json").read_text())["commands"] if a.start else [facts["command"]]
-    commands = [*before, command_line()]
-    done = distil.train(model, distil.Data(a.features, model.device), a.out, recipe, [stop_id], facts["own"], commands, a.start)
+    folders = {name: getattr(a, name) for name in head.folders}
+    if folders.get("start"):
+        before = json.loads((a.start / "config.json").read_text())["commands"]
+    done = head.train(
+        model, head.data(a.features, model), a.out, recipe_of(a, head.recipe), [stop_id], own, [*before, command_line()], **folders
+    )
     print(json.dumps({key: value for key, value in done.items() if key != "curve"}))
     return 0
