@@ -16,7 +16,8 @@ from specviz.sampling import Sampling
 from specviz.session import ModelError, Target
 from specviz.train.collect import collect
 from specviz.train.conversations import Conversation, by_length, held_out, read, unique_prompts, write
-from specviz.train.draft import Data, Recipe, frequent_tokens, train
+from specviz.train.data import Data, frequent_tokens
+from specviz.train.draft import Recipe, train
 from tests.tinymodels import VOCAB, Letters, tiny_model
 
 STOP = 3

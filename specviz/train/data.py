@@ -58,7 +58,7 @@ class Data:
             ids[row, : len(c.ids)] = torch.from_numpy(c.ids)
             answer[row, c.answer - 1 : len(c.ids) - 1] = True
             for tap, store in self.layers.items():
-                hidden[tap][row, : len(c.ids)] = torch.from_numpy(np.asarray(store[self.starts[index] : self.starts[index + 1]]))
+                hidden[tap][row, : len(c.ids)] = torch.from_numpy(np.array(store[self.starts[index] : self.starts[index + 1]]))
         return Batch(ids.to(self.device), answer.to(self.device), {tap: part.to(self.device) for tap, part in hidden.items()})
 
 
