@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from specviz import theory
+from specviz.chance import expectation
 from specviz.stats import decided, draft_depth, first_difference, ratio, summary
 from specviz.trace import Trace
 
@@ -83,6 +84,8 @@ class Costs:
     """What a mean round of a lane costs, in units of plain's mean target pass (one row)."""
 
     gamma: float  # mean depth drafted
+    rows: float  # mean rows of a target pass: the root's and one for each node, probes too
+    chain: bool  # no round drafted siblings, so that depth is the number of tokens
     c: float | None  # one drafter forward; None for a drafter that needs none
     v: float  # the target pass
     draft: float  # all drafting of a round
@@ -110,6 +113,8 @@ def costs(lane: Trace, plain: Trace | None = None) -> Costs | None:
     its = [it for it in lane.iterations if decided(it)]
     return Costs(
         gamma=sum(map(draft_depth, its)) / len(its),
+        rows=1 + sum(len(it.nodes) for it in its) / len(its),
+        chain=all(node.parent == i - 1 for it in its for i, node in enumerate(it.nodes)),
         c=None if pass_seconds is None else pass_seconds / unit,
         v=each["target"],
         draft=each["draft"],
@@ -120,17 +125,32 @@ def costs(lane: Trace, plain: Trace | None = None) -> Costs | None:
 
 
 def by_length(cost: Costs, alpha: float, v: theory.Cost | None = None, most: int = 16) -> list[float]:
-    """Theory's speed-up for draft lengths 0 .. most at this run's alpha and costs.
+    """Theory's speed-up for draft lengths 0 .. most at this run's alpha and costs. Of a tree: for depths, each as wide as this run's.
 
     v: measured cost of n rows; without it, a straight line through this run's mean target pass.
     """
     # a drafter without forwards (a look-up) costs the same for any length
     each, fixed = (cost.c, 0.0) if cost.c is not None else (0.0, cost.draft)
     rise = max(0.0, cost.v - 1) / cost.gamma
-    v = v or (lambda rows: 1 + rise * (rows - 1))
+    wide = (cost.rows - 1) / cost.gamma  # rows a level
+    of_rows = (lambda depth: v(1 + wide * depth)) if v else (lambda depth: 1 + rise * depth)
     own = 1 + cost.plain_extra  # plain's whole round is the unit of a speed-up, not its target pass alone
     extra = (fixed + cost.overhead + cost.record) / own
-    return theory.speedup_curve(alpha, each / own, lambda rows: v(rows) / own, extra, most)
+    return theory.speedup_curve(alpha, each / own, lambda rows: of_rows(rows - 1) / own, extra, most)
+
+
+def predicted_tau(lane: Trace) -> float | None:
+    """Tokens a round that theory promises this lane: of a tree by its nodes' own probabilities, of a chain by its alpha and lengths.
+
+    None where theory has none: a tree of drawn siblings, or one judged by another rule than the token rule.
+    """
+    own, its = summary(lane), [it for it in lane.iterations if decided(it)]
+    if own.alpha is None:
+        return None
+    if all(node.parent == i - 1 for it in its for i, node in enumerate(it.nodes)):
+        return sum(theory.expected_tokens(own.alpha, draft_depth(it)) for it in its) / len(its)
+    found = expectation(lane)
+    return found and found.expected
 
 
 def slower_reason(speedup: float, tau: float, cost: Costs) -> str | None:

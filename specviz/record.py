@@ -30,10 +30,15 @@ def record(
     target,
     sampling: Sampling,
 ) -> Iteration:
-    """capture: entries a row; 0 keeps only what the decision itself used (tokens, p, q, u), at next to no cost."""
-    nodes = _nodes(draft, p, scores.logits, ranks=capture > 0)
-    rows = _rows(draft, p, scores.logits, verdict, capture, sampling.reads_history) if capture else []
-    named = {root, *block, *(node.token for node in nodes), *(token for row in rows for token in row.ids)}
+    """capture: entries a row; 0 keeps only what the decision itself used (tokens, p, q, u), at next to no cost.
+
+    A note may list under "named" the ids of tokens that it alone mentions: their texts are kept, the list is not.
+    """
+    likely = _likely(draft, scores.logits, verdict, capture) if capture else {}
+    nodes = _nodes(draft, p, scores.logits, likely)
+    rows = _rows(draft, p, scores.logits, verdict, capture, sampling.reads_history, likely) if capture else []
+    named = {root, *block, *draft.note.get("named", ()), *(node.token for node in nodes), *(token for row in rows for token in row.ids)}
+    note = {name: value for name, value in draft.note.items() if name != "named"}
     return Iteration(
         index=index,
         start=start,
@@ -50,13 +55,29 @@ def record(
         seconds=seconds,
         passes=draft.passes,
         reason=draft.reason,
-        note={**draft.note, **({"fell_back": True} if verdict.fell_back else {})},
+        note={**note, **({"fell_back": True} if verdict.fell_back else {})},
         stop=stop,
         texts={str(token): target.token_bytes(token).hex() for token in sorted(named)},
     )
 
 
-def _nodes(draft: Draft, p: torch.Tensor, logits: torch.Tensor, ranks: bool) -> list[Node]:
+Likely = dict[int, tuple[list[int], list[float]]]  # row -> its likeliest tokens and their logits, best first
+
+
+def _likely(draft: Draft, logits: torch.Tensor, verdict: Verdict, capture: int) -> Likely:
+    """Of the rows that had a say: those with candidates, and the one that the last token came from.
+
+    The law after any other node (a leaf that was not accepted, a probe) decided nothing, and in a tree they are the many.
+    """
+    end = verdict.path[-1] if verdict.path else -1
+    rows = sorted({-1, end, *(parent for node, parent in enumerate(draft.parents) if not draft.is_probe(node))})
+    wanted = logits if len(rows) == len(logits) else logits[[after + 1 for after in rows]]
+    best = wanted.topk(min(capture, logits.shape[-1]), sorted=True)
+    return {after + 1: pair for after, *pair in zip(rows, best.indices.tolist(), best.values.tolist(), strict=True)}
+
+
+def _nodes(draft: Draft, p: torch.Tensor, logits: torch.Tensor, likely: Likely) -> list[Node]:
+    """Without `likely` no ranks."""
     if not len(draft):
         return []
     tokens = draft.tokens.to(p.device)
@@ -64,58 +85,66 @@ def _nodes(draft: Draft, p: torch.Tensor, logits: torch.Tensor, ranks: bool) -> 
     target = p[after, tokens].tolist()
     drawn = draft.q[torch.arange(len(draft)), draft.tokens].tolist() if draft.q is not None else [None] * len(draft)
     rank = [-1] * len(draft)
-    if ranks:  # row by row: one gather of all rows would copy them
-        rank = [int((logits[parent + 1] > logits[parent + 1, token]).sum()) for parent, token in zip(draft.parents, tokens, strict=True)]
+    if likely:
+        own = logits[after, tokens].tolist()
+        rank = [_rank(logits[row], value, likely.get(row)) for row, value in zip(after.tolist(), own, strict=True)]
     return [
         Node(token, parent, depth, target[i], drawn[i], rank[i], draft.is_probe(i))
         for i, (token, parent, depth) in enumerate(zip(draft.tokens.tolist(), draft.parents, draft.depth, strict=True))
     ]
 
 
-def _rows(draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict, capture: int, reordered: bool) -> list[Row]:
+def _rank(row: torch.Tensor, value: float, best: tuple[list[int], list[float]] | None) -> int:
+    """How many logits are larger. Most drafted tokens are among the best, which are known without another search."""
+    if best is not None and value >= best[1][-1]:
+        return sum(one > value for one in best[1])
+    return int((row > value).sum())
+
+
+def _rows(
+    draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict, capture: int, reordered: bool, likely: Likely
+) -> list[Row]:
     """One table a row, on the union of what is likely to either side and what was drafted or drawn.
 
-    reordered: p may rank tokens otherwise than the logits do, which of all settings only a penalty does.
+    reordered: p may rank tokens otherwise than the logits do, which of all settings only a penalty does; else the
+    target's likely tokens keep their order under every filter, so one search serves p and the model's own law.
     """
-    count = len(draft) + 1
-    first = {draft.parents[i]: i for i in reversed(range(len(draft)))}  # first child of each node
-    # the target's likely tokens keep their order under every filter, so one search serves p and the model's own law
-    likely = logits.topk(min(capture, logits.shape[-1]), sorted=True).indices.tolist()
-    if reordered:
-        likely = [ours + model for ours, model in zip(_most(p, capture), likely, strict=True)]
-    model = logits.float().softmax(-1)
-    drafted = _most(draft.q, capture) if draft.q is not None else []
+    candidates: dict[int, list[int]] = {}  # row -> its children, in the order in which they are tried
+    for node, parent in enumerate(draft.parents):
+        if not draft.is_probe(node):
+            candidates.setdefault(parent + 1, []).append(node)
     last = verdict.path[-1] if verdict.path else -1
     rows = []
-    for row in range(count):
-        after = row - 1
-        child = first.get(after)
-        has_q = draft.q is not None and child is not None
-        ids = list(likely[row])
-        ids += drafted[child] if has_q else []
-        ids += [int(draft.tokens[i]) for i in draft.children(after)]
-        ids += [verdict.token] if after == last else []
-        ids = list(dict.fromkeys(ids))
+    for row, (ids, _) in likely.items():
+        children = candidates.get(row, [])
+        tried = [int(draft.tokens[i]) for i in children]
+        q = draft.q[children[0]] if draft.q is not None and children else None
+        ids = [*(_most(p[row], capture) if reordered else ()), *ids, *(() if q is None else _most(q, capture)), *tried]
+        ids = list(dict.fromkeys([*ids, verdict.token] if row - 1 == last else ids))
         at = torch.tensor(ids, device=p.device)
-        residual = verdict.residual if after == last else None
-        q = draft.q[child] if has_q else None
+        residual, own = verdict.residual if row - 1 == last else None, logits[row].float()
+        overlap = None
+        if q is not None:
+            overlap = min(1.0, float(torch.minimum(p[row], q.to(p.device)).sum()))
+        elif children:
+            overlap = min(1.0, float(p[row, list(set(tried))].sum()))
         rows.append(
             Row(
-                after=after,
+                after=row - 1,
                 ids=ids,
                 p=p[row, at].tolist(),
-                model=model[row, at].tolist(),
+                model=(own[at] - own.logsumexp(-1)).exp().tolist(),
                 q=None if q is None else q[at.to(q.device)].tolist(),
                 residual=None if residual is None else residual[at.to(residual.device)].tolist(),
-                overlap=None if q is None else min(1.0, float(torch.minimum(p[row], q.to(p.device)).sum())),
+                overlap=overlap,
             )
         )
     return rows
 
 
-def _most(laws: torch.Tensor, count: int) -> list[list[int]]:
-    """The tokens of each law that have most of its mass, none of them without any."""
-    if int(laws.count_nonzero()) == len(laws):  # one-hot rows, as at temperature 0
-        return laws.argmax(-1, keepdim=True).tolist()
-    most = laws.topk(min(count, laws.shape[-1]))
-    return [[t for t, mass in zip(*row, strict=True) if mass > 0] for row in zip(most.indices.tolist(), most.values.tolist(), strict=True)]
+def _most(law: torch.Tensor, count: int) -> list[int]:
+    """The tokens that have most of a law's mass, none of them without any."""
+    if int(law.count_nonzero()) == 1:  # one-hot, as at temperature 0
+        return [int(law.argmax())]
+    most = law.topk(min(count, len(law)))
+    return [token for token, mass in zip(most.indices.tolist(), most.values.tolist(), strict=True) if mass > 0]

@@ -4,9 +4,10 @@ A round counts up to where it was kept. Tokens that a stop cut off (`discarded`)
 those depths are neither drafted nor examined nor accepted, and a round that Stop or an error ended before anything was
 decided is no round; its seconds still are seconds.
 
-drafted   candidates the target scored (probes are none)
+drafted   candidates the target scored (probes are none); of a tree, all nodes, though one path at most can be accepted
 examined  draft positions judged: the accepted ones, and the one where the round was rejected. On a chain under the token
-          rule this is the number of tests; siblings of a tree share one position
+          rule this is the number of tests; siblings of a tree share one position, and a path that ends at a leaf of the
+          tree was not judged behind it, however deep the rest of the tree is
 accepted  drafted tokens that were emitted
 Rates whose denominator is 0 are None, which is shown as "n/a".
 """
@@ -89,7 +90,7 @@ class Summary:
 
     @property
     def wasted(self) -> int:
-        """Drafted tokens that were not used."""
+        """Drafted tokens that were not used; in a tree most must be."""
         return self.drafted - self.accepted
 
     @property
@@ -137,7 +138,7 @@ def summary(records: Trace | Iterable[Header | Iteration]) -> Summary:
 
 @dataclass(frozen=True)
 class Position:
-    """Draft position `depth` (1 = first): rounds that drafted, examined and accepted a token there."""
+    """Draft position `depth` (1 = first): rounds that drafted, examined and accepted a token there, siblings together."""
 
     depth: int
     drafted: int
@@ -151,7 +152,7 @@ class Position:
 
     @property
     def conditional(self) -> float | None:
-        """Accepted of the rounds in which everything before was accepted."""
+        """Accepted of the rounds in which everything before was accepted and there was a candidate for what follows."""
         return ratio(self.accepted, self.examined)
 
 
@@ -219,44 +220,6 @@ def speeds(records: Trace | Iterable[Header | Iteration], window: float = 1.0) -
         now = ratio(tokens[i] - tokens[first], ends[i] - ends[first])
         points.append(Speed(ends[i], tokens[i], now or 0.0, ratio(tokens[i], ends[i]) or 0.0))
     return points
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """sum_x min(p, q), which is P(accept), beside what happened. `low`, `high`: 95 % Wilson interval of the measured rate."""
-
-    rows: int
-    expected: float
-    measured: float
-    low: float
-    high: float
-
-
-def overlap(trace: Trace) -> Overlap | None:
-    """Over the rows that carry an overlap and whose first child was tested by the token rule. None where there are none."""
-    if trace.header.rule != "token":  # block verification does not accept with probability sum min(p, q)
-        return None
-    expected, hits = [], []
-    for it in trace.iterations:
-        rows = {row.after: row.overlap for row in it.rows if row.overlap is not None}
-        for test in it.tests:
-            node = it.nodes[test.node]
-            if node.parent in rows and node.depth <= kept_depth(it):
-                expected.append(rows.pop(node.parent))
-                hits.append(test.accepted)
-    if not hits:
-        return None
-    n, rate = len(hits), sum(hits) / len(hits)
-    low, high = wilson(sum(hits), n)
-    return Overlap(n, math.fsum(expected) / n, rate, low, high)
-
-
-def wilson(hits: int, n: int, z: float = 1.959964) -> tuple[float, float]:
-    """Interval of a rate of `hits` in n > 0 trials (Wilson 1927)."""
-    rate = hits / n
-    middle = (rate + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
-    return min(rate, max(0.0, middle - half)), max(rate, min(1.0, middle + half))  # exact at 0 and at n, whatever the rounding
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:

@@ -15,10 +15,10 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-Cost = Callable[[int], float]
+Cost = Callable[[float], float]
 
 
-def flat(rows: int) -> float:
+def flat(rows: float) -> float:
     """v(n) of hardware on which a block costs what one token costs."""
     return 1.0
 
@@ -27,7 +27,7 @@ def cost_of_rows(measured: Mapping[int, float]) -> Cost:
     """v(n) from a few measured points {rows: ratio}: straight lines between them, the nearest value outside."""
     points = sorted({1: 1.0, **measured}.items())
 
-    def v(rows: int) -> float:
+    def v(rows: float) -> float:
         for (n0, v0), (n1, v1) in itertools.pairwise(points):
             if n0 <= rows <= n1:
                 return v0 + (v1 - v0) * (rows - n0) / (n1 - n0)
@@ -56,6 +56,28 @@ def expected_from_positions(conditional: Sequence[float]) -> float:
         running *= rate
         total += running
     return total
+
+
+def expected_of_tree(parents: Sequence[int], chances: Sequence[float]) -> float:
+    """Mean tokens a round of a draft tree: 1 + the sum over its nodes of the probability that the path down to it is accepted.
+
+    parents: -1 for children of the root, else a node before it. chances: of each node, given that its parent was accepted;
+    those of siblings sum to at most 1. A chain gives `expected_from_positions`. (OPT-Tree, Wang et al. 2024, maximises this sum.)
+    """
+    reached: list[float] = []
+    for parent, chance in zip(parents, chances, strict=True):
+        _check(chance, 0)
+        reached.append(chance * (reached[parent] if parent >= 0 else 1.0))
+    return 1 + math.fsum(reached)
+
+
+def method_speedup(tau: float, rows: float, passes: float, c: float, v: Cost = flat, overhead: float = 0.0) -> float:
+    """Tokens a second in units of plain decoding's, of any method: tau / (passes c + v(rows) + overhead).
+
+    tau: mean tokens a round. rows: rows of a target pass, the root's and one for each drafted or probing node.
+    passes: sequential drafter forwards a round; c: their cost; v must take a fraction of rows, as a mean of rounds is one.
+    """
+    return tau / (passes * c + v(rows) + overhead)
 
 
 def round_cost(gamma: float, c: float, v: Cost = flat, overhead: float = 0.0) -> float:

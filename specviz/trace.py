@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from specviz.note import check_note
 from specviz.parse import TraceError, build, parse
 
 FORMAT = "specviz-trace"
@@ -67,8 +68,10 @@ class Node:
 class Row:
     """Laws over the vocabulary after one node (-1: the root), on the union of their most likely tokens.
 
-    What the listed tokens leave over is the rest mass, 1 - sum. `q` is the law of the first child that was drawn;
-    `residual` is filled on the one row where a rejection made the last token be drawn from it.
+    What the listed tokens leave over is the rest mass, 1 - sum. `q` is the law that the first candidate was drawn from:
+    siblings drawn without replacement each have it without the ones before them, renormalised, in which Node.q is theirs.
+    `residual` is filled on the one row where a rejection made the last token be drawn from it. There is a row after the
+    root, after every node with candidates, and after the last accepted one.
     """
 
     after: int
@@ -77,12 +80,14 @@ class Row:
     model: list[float]  # target at temperature 1, no filters
     q: list[float] | None = None
     residual: list[float] | None = None
-    overlap: float | None = None  # sum over the whole vocabulary of min(p, q)
+    # P(accept) under the token rule. q given: of the first candidate, the sum over the whole vocabulary of min(p, q);
+    # candidates chosen without randomness: of any of them, the sum of their p. None where there is no candidate.
+    overlap: float | None = None
 
 
 @dataclass(frozen=True)
 class Test:
-    """One coin toss: accepted exactly when u < threshold. threshold is min(1, p/q) under the token rule."""
+    """One coin toss: accepted exactly when u < threshold. threshold: min(1, p/q) under the token rule, 0 or 1 under the typical one."""
 
     node: int
     p: float
@@ -112,7 +117,7 @@ class Iteration:
     note: dict[str, Any] = field(default_factory=dict)
     stop: str = ""  # one of STOPS
     message: str = ""  # for stop "error": the sentence shown
-    texts: dict[str, str] = field(default_factory=dict)  # id -> hex bytes, for every id named above
+    texts: dict[str, str] = field(default_factory=dict)  # id -> hex bytes, for every id named above, in the note too
 
     @property
     def time(self) -> float:
@@ -264,6 +269,7 @@ def _check(it: Iteration, header: Header, before: Iteration | None, where: str) 
     require(not tail or it.root == tail[0], "the root is not the last token before this iteration.")
     require(it.stop != "" or not (void or it.discarded), "tokens were cut off although the run did not stop.")
     require(void or it.emitted + it.discarded == [nodes[i].token for i in it.path] + [it.token], "what was emitted contradicts the path.")
+    check_note(it.note, len(nodes), require)
     if not void:
         _check_tests(it, header.rule, require)
 
@@ -276,9 +282,12 @@ def _check_tests(it: Iteration, rule: str, require: Callable[[bool, str], None])
     require([t.node for t in it.tests if t.accepted][-1:] == it.path[-1:], "the decisions do not lead to the path.")
     rejected = any(not t.accepted and it.nodes[t.node].parent == end for t in it.tests)
     require(rejected == (it.kind == "recovered"), "the kind of the last token contradicts the decisions.")
-    if rule == "token":  # block verification judges tokens past the first failure too
+    if rule in ("token", "typical"):  # block verification judges tokens past the first failure too
         at = -1
         for t in it.tests:
             require(it.nodes[t.node].parent == at, "the decisions are not in the order of the tree.")
-            require(t.q == 0 or abs(t.threshold - min(1.0, t.p / t.q)) < 1e-4, "a threshold is not min(1, p/q).")
+            if rule == "token":
+                require(t.q == 0 or abs(t.threshold - min(1.0, t.p / t.q)) < 1e-4, "a threshold is not min(1, p/q).")
+            else:
+                require(t.threshold in (0.0, 1.0), "a threshold of a rule without chance is neither 0 nor 1.")
             at = t.node if t.accepted else at

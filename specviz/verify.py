@@ -8,7 +8,7 @@ c           t_draft / t_target: one drafter forward in units of one target forwa
 v(n)        a target forward of n rows in units of one of one row
 tau         emitted tokens a target pass: accepted + 1, less what a stop cuts off
 accepted    a drafted token that passed its test, hence is emitted
-recovered   the token drawn from the residual after a rejection
+recovered   the token drawn from the residual after a rejection (from p itself under the typical rule, which has no residual)
 bonus       the token drawn from p when no candidate was left to reject
 residual    max(p - q, 0) / Z, the law that makes up for what accepting min(p, q) leaves out
 u           the uniform number of one test: accepted exactly when u < threshold, so never at 0 and always at 1
@@ -19,6 +19,7 @@ it by summing over every draft and every branch, which is why randomness comes i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -165,6 +166,40 @@ def block_rule(draft: Draft, p: torch.Tensor, coins: Coins) -> Verdict:
     return Verdict(path, token, "recovered", tuple(tests), u, law, fell_back)
 
 
+def typical_rule(draft: Draft, p: torch.Tensor, coins: Coins, epsilon: float = 0.09, delta: float = 0.3) -> Verdict:
+    """Typical acceptance (Medusa, Cai et al. 2024, section 2.3.1): NOT lossless above temperature 0, where it equals plain decoding.
+
+    A token is good enough when p(x) > min(epsilon, delta exp(-H(p))), p being the law after its parent and H its entropy
+    in nats. Chance has no say: thresholds are 1 or 0. Of all paths of such tokens the longest is accepted, the likelier
+    one of equals; the token after it is drawn from p. p: float[N + 1, V], as for the token rule.
+    """
+    limits = [min(epsilon, delta * float(torch.special.entr(law.double()).sum().neg().exp())) for law in p]
+    passes, length, weight = [], [0], [0.0]  # of the path down to each row, -1 where one of its tokens fails
+    for node, parent in enumerate(draft.parents):
+        mass = float(p[parent + 1, draft.tokens[node]])
+        passes.append(not draft.is_probe(node) and mass > limits[parent + 1])
+        good = passes[node] and length[parent + 1] >= 0
+        length.append(length[parent + 1] + 1 if good else -1)
+        weight.append(weight[parent + 1] + math.log(mass) if good else 0.0)
+    leaf = max(range(len(length)), key=lambda row: (length[row], weight[row])) - 1
+    path = draft.path(leaf)
+    tests: list[Toss] = []
+    for parent in (-1, *path):
+        for child in draft.children(parent):
+            chosen = child in path
+            if passes[child] and not chosen:
+                continue  # good enough, but on a shorter or less likely path: neither accepted nor rejected
+            x = draft.tokens[child]
+            threshold = 1.0 if chosen else 0.0
+            u, accepted = coins.toss(threshold)
+            tests.append(Toss(child, float(p[parent + 1, x]), 1.0 if draft.q is None else float(draft.q[child, x]), u, threshold, accepted))
+            if chosen:
+                break
+    u, token = coins.draw(p[leaf + 1])
+    kind = "recovered" if draft.children(leaf) else "bonus"
+    return Verdict(tuple(path), token, kind, tuple(tests), u, None)
+
+
 Rule = Callable[[Draft, torch.Tensor, Coins], Verdict]
-RULES: dict[str, Rule] = {"token": token_rule, "block": block_rule}
+RULES: dict[str, Rule] = {"token": token_rule, "block": block_rule, "typical": typical_rule}
 LOSSLESS = frozenset({"token", "block"})

@@ -9,8 +9,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "specviz"
 
-RECORD = {"parse", "trace"}
-NUMBERS = RECORD | {"stats", "theory", "compare"}
+RECORD = {"parse", "note", "trace"}
+NUMBERS = RECORD | {"stats", "chance", "theory", "compare"}
 LAWS = {"tree", "sampling", "verify"}
 MODELS = LAWS | {"backend", "session"}
 DRAFTING = MODELS | {"heads", "drafters"}
@@ -23,8 +23,10 @@ WEIGHTS = {"torch", "transformers", "safetensors"}
 RULES = {
     "theory": (set(), set()),
     "parse": (set(), set()),
+    "note": (set(), set()),
     "trace": (RECORD, {"numpy"}),
     "stats": (RECORD, {"numpy"}),
+    "chance": (RECORD | {"stats"}, set()),
     "compare": (NUMBERS, {"numpy"}),
     "tree": (LAWS, {"torch"}),
     "verify": (LAWS, {"torch"}),
@@ -51,7 +53,7 @@ RULES = {
     "train": (ENGINE | {"train"}, WEIGHTS | {"numpy", "tqdm"}),
     "views": (NUMBERS | {"views"}, {"plotly", "numpy"}),
     "ui": (ENGINE | {"views", "ui"}, {"gradio", "torch", "numpy", "plotly"}),
-    "arguments": ({"drafters", "train"}, set()),
+    "arguments": ({"drafters", "train", "verify"}, set()),
     "choose": ({"drafters", "specs"}, set()),
     "__main__": (ENGINE | {"views", "train", "arguments", "choose"}, {"torch", "numpy"}),
 }

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
+import dataclasses
 
-from specviz.decode import Limits
+import pytest
+import torch
+
+from specviz.chance import expectation
+from specviz.decode import Limits, decode
 from specviz.drafters import DraftModel, Plain, PromptLookup
 from specviz.sampling import Sampling
 from specviz.stats import summary
 from specviz.toy import ToyTarget, random_table
 from specviz.trace import Trace, dumps, loads
 from specviz.tree import tree
+from tests.law import outcomes, remembering
 from tests.tinymodels import Watched, prompt_ids, run, tiny
 from tests.treedrafters import PartlyRight, TopTree, TreeDrafter
 
@@ -64,19 +69,24 @@ def test_decisions_and_counts_recompute_from_the_trace(target, drafter, settings
     assert trace.header.rule == rule and trace.iterations[-1].stop == "limit"
     for it in trace.iterations:
         rows = {row.after: row for row in it.rows}
-        assert rows.keys() == set(range(-1, len(it.nodes)))
+        end = it.path[-1] if it.path else -1
+        assert rows.keys() == {-1, end, *(node.parent for node in it.nodes)}  # what a leaf's law says decided nothing
         for row in it.rows:
             for column in (row.p, row.model, row.q, row.residual):
                 assert column is None or (min(column) >= 0 and sum(column) <= 1 + 1e-5)
+            children = [node.token for node in it.nodes if node.parent == row.after]
             if row.q is not None:
                 overlap = sum(map(min, row.p, row.q))  # every token with mass in both is listed: capture is the vocabulary
                 near(row.overlap, overlap)
+            elif children:
+                near(row.overlap, sum(mass for token, mass in zip(row.ids, row.p, strict=True) if token in children))
+            else:
+                assert row.overlap is None
         for node in it.nodes:
             row = rows[node.parent]
             near(node.p, row.p[row.ids.index(node.token)])
             likelier = sum(m > row.model[row.ids.index(node.token)] + 1e-9 for m in row.model)
             assert node.rank == likelier
-        end = it.path[-1] if it.path else -1
         assert [row.after for row in it.rows if row.residual is not None] == ([end] if it.kind == "recovered" else [])
         (by_token if rule == "token" else by_block)(it, rows)
         drawn(it, rows[end])
@@ -211,6 +221,47 @@ def test_the_drawn_and_the_drafted_are_always_listed():
             assert it.token in rows[it.path[-1] if it.path else -1].ids
 
 
+class Noting(TreeDrafter):
+    """A note that mentions tokens which are no nodes."""
+
+    def propose(self, state):
+        draft = super().propose(state)
+        self.drafts = [*getattr(self, "drafts", []), draft]
+        return dataclasses.replace(draft, note={"guesses": [[60, 61]], "named": [60, 61]})
+
+
+def test_tokens_that_a_note_names_have_texts():
+    target, drafter = tiny("llama"), Noting(tiny("llama", noise=0.1), (2, 1))
+    header, rounds = run(target, drafter, [1, 2], Sampling(), Limits(6))
+    for it in rounds:
+        assert it.note == {"guesses": [[60, 61]]}
+        assert bytes.fromhex(it.texts["60"]) == target.token_bytes(60) and "61" in it.texts
+    assert loads(dumps(Trace(header, rounds))).iterations == rounds
+
+
+def test_what_probes_say_is_not_recorded_and_the_first_candidate_is_none_of_them():
+    class First(TreeDrafter):
+        """A probe stands before the candidates, with a law that says something else."""
+
+        def propose(self, state):
+            draft = super().propose(state)
+            if not len(draft):
+                return draft
+            odd = torch.zeros_like(draft.q[0])
+            odd[3] = 1
+            tokens, parents = [3, *draft.tokens.tolist()], [-1, *(parent + (parent >= 0) for parent in draft.parents)]
+            return tree(tokens, parents, [odd, *draft.q], probe=(True, *[False] * len(draft)))
+
+    header, rounds = run(TOY[0], First(TOY[1], (1, 1), "replace"), [1, 2], Sampling(temperature=1.0), Limits(12), capture=64)
+    for it in rounds:
+        root = next(row for row in it.rows if row.after == -1)
+        if len(it.nodes) > 1:
+            assert root.q[root.ids.index(it.nodes[1].token)] == it.nodes[1].q
+            near(root.overlap, sum(map(min, root.p, root.q)))
+        assert 0 not in {row.after for row in it.rows}
+    assert loads(dumps(Trace(header, rounds))).iterations == rounds
+
+
 class Probing(TreeDrafter):
     """Adds tokens that are scored but are no candidates."""
 
@@ -230,3 +281,32 @@ def test_probes_are_scored_and_never_judged():
     counted = summary(Trace(header, rounds))
     assert counted.drafted <= sum(len(it.nodes) - 2 for it in rounds)
     assert loads(dumps(Trace(header, rounds))).ids == Trace(header, rounds).ids
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+@pytest.mark.parametrize("drafter", ["plain", "lookup", "draft", "top tree"])
+def test_what_a_round_brings_on_average_is_what_its_nodes_promise(drafter, settings):
+    """Summed over all draws and branches of one round: exactly; no round of a run has to be lucky."""
+    target, draft = ToyTarget(random_table(3, 2, seed=1), order=2, stop_ids=(2,)), ToyTarget(random_table(3, 1, seed=2))
+    sampling = remembering(SETTINGS[settings])
+    promised = brought = 0.0
+
+    def first(coins):
+        how = {"prompt_ids": [0, 1, 0, 1], "coins": coins, "capture": 0}
+        records = decode(target, DRAFTERS[drafter](draft), "", sampling, Limits(3), **how)
+        return Trace(next(records), [next(records)])
+
+    for trace, probability in outcomes(first):
+        found = expectation(trace)
+        promised += probability * found.expected
+        brought += probability * found.measured
+    assert promised == pytest.approx(brought, abs=1e-12) and promised >= 1
+
+
+def test_a_long_run_brings_what_it_promised():
+    for drafter in ("draft", "top tree", "lookup"):
+        model, draft = TARGETS["toy"]()
+        header, rounds = run(model, DRAFTERS[drafter](draft), [0, 1, 2, 0, 1], SETTINGS["T=1"], Limits(600), capture=0)
+        found = expectation(Trace(header, rounds))
+        assert found.rounds == len(rounds) and 0 < found.error < 0.1
+        assert abs(found.measured - found.expected) < 4.5 * found.error

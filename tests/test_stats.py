@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from specviz import stats
+from specviz import chance, stats
 from specviz import trace as tr
 from tests import traces
 
@@ -136,22 +136,51 @@ def test_block_verification_counts_positions_not_tosses():
     total = stats.summary(run)
     assert (total.accepted, total.examined) == (2, 3)
     assert stats.verdicts(it) == ["accepted", "accepted", "rejected", "untested"]
-    assert stats.overlap(run) is None
+    assert chance.overlap(run) is None
 
 
 def test_overlap_beside_the_measured_rate():
-    result = stats.overlap(traces.f5())  # the builder records the row of the rejection: three such rows
+    result = chance.overlap(traces.f5())  # the builder records the row of the rejection: three such rows
     assert (result.rows, result.expected, result.measured) == (3, pytest.approx(0.6), 0.0)
     assert 0 <= result.low <= result.measured < result.high < 1
-    assert stats.overlap(CASES["plain"]) is None
+    assert chance.overlap(CASES["plain"]) is None
     cut = traces.run(2, keep=1, stop="end_of_text")
-    assert stats.overlap(cut) is None  # its only row lies behind the stop
+    assert chance.overlap(cut) is None  # its only row lies behind the stop
+
+
+def test_the_overlap_of_fixed_siblings_is_their_mass_and_a_hit_is_any_of_them():
+    it = traces.tree().iterations[0]  # 10 rejected, 11 accepted after the root; 13 rejected after 11
+    laws = [tr.Row(-1, [10, 11], [0.2, 0.5], [0.2, 0.5], overlap=0.7), tr.Row(1, [13], [0.1], [0.1], overlap=0.1)]
+    result = chance.overlap(tr.Trace(traces.header(), [dataclasses.replace(it, rows=laws)]))
+    assert (result.rows, result.expected, result.measured) == (2, pytest.approx(0.4), 0.5)
+    drawn = [dataclasses.replace(node, q=0.5) for node in it.nodes]  # then it is the first sibling's alone
+    result = chance.overlap(tr.Trace(traces.header(), [dataclasses.replace(it, nodes=drawn, rows=laws)]))
+    assert (result.rows, result.measured) == (2, 0.0)
+    assert chance.overlap(tr.Trace(traces.header(rule="typical"), [dataclasses.replace(it, rows=laws)])) is None
+
+
+def test_what_a_tree_promises():
+    it = traces.tree().iterations[0]  # 10: 0.2, 11: 0.5, 12 after 10: 0.3, 13 after 11: 0.1, and a probe
+    assert chance.chances(it) == [0.2, 0.5, 0.3, 0.1, 0.0]
+    found = chance.expectation(traces.tree())
+    assert (found.rounds, found.measured) == (1, 2) and found.expected == pytest.approx(1 + 0.2 + 0.5 + 0.06 + 0.05)
+    ended = chance.expectation(tr.Trace(traces.header(stop_ids=[11]), [it]))  # what follows an end of text is never emitted
+    assert ended.expected == pytest.approx(1 + 0.2 + 0.06)
+    twice = dataclasses.replace(it, nodes=[*it.nodes[:1], dataclasses.replace(it.nodes[1], token=10), *it.nodes[2:]])
+    assert chance.chances(twice)[:2] == [0.2, 0.0]
+    drawn = dataclasses.replace(it, nodes=[dataclasses.replace(node, q=0.5) for node in it.nodes])
+    assert chance.chances(drawn) is None and chance.expectation(tr.Trace(traces.header(), [drawn])) is None
+    assert chance.expectation(tr.Trace(traces.header(rule="block"), [it])) is None
+    assert chance.expectation(CASES["empty"]) is None
+    assert chance.expectation(traces.run(0, 0, plain=True)).expected == 1
+    chain = traces.run(1, drafted=2)  # p = q = 0.8, then p 0.1 against q 0.8
+    assert chance.expectation(chain).expected == pytest.approx(1 + 1 + 0.125)
 
 
 def test_wilson_interval():
-    low, high = stats.wilson(7, 10)
+    low, high = chance.wilson(7, 10)
     assert (low, high) == (pytest.approx(0.3968, abs=1e-4), pytest.approx(0.8922, abs=1e-4))
-    assert stats.wilson(0, 5)[0] == 0 and stats.wilson(5, 5)[1] == 1
+    assert chance.wilson(0, 5)[0] == 0 and chance.wilson(5, 5)[1] == 1
 
 
 def test_first_difference():

@@ -30,6 +30,32 @@ def test_expected_from_f5_positions_is_its_tau():
     assert theory.expected_from_positions([]) == 1
 
 
+def test_expected_tokens_of_a_tree():
+    assert theory.expected_of_tree([], []) == 1
+    assert theory.expected_of_tree([-1, 0, 1, 2], [3 / 4, 2 / 3, 1 / 2, 1]) == pytest.approx(2.75)  # a chain
+    # two siblings, one with two children: 1 + .5 + .3 + .3 * .6 + .3 * .2
+    parents, chances = [-1, -1, 1, 1], [0.5, 0.3, 0.6, 0.2]
+    assert theory.expected_of_tree(parents, chances) == pytest.approx(2.04)
+    total = 0.0  # the same over what can happen: which child of each node is accepted, if any
+    for first, p in ((0, 0.5), (1, 0.3), (None, 0.2)):
+        for second, q in ((2, 0.6), (3, 0.2), (None, 0.2)):
+            total += p * q * (1 + (first is not None) + (first == 1 and second is not None))
+    assert theory.expected_of_tree(parents, chances) == pytest.approx(total)
+    with pytest.raises(ValueError):
+        theory.expected_of_tree([-1], [1.5])
+    with pytest.raises(ValueError):
+        theory.expected_of_tree([-1, 0], [0.5])
+
+
+def test_speedup_of_any_method_is_leviathans_for_a_chain():
+    v = theory.cost_of_rows({5: 1.2, 9: 1.6})
+    alpha, gamma, c = 0.8, 4, 0.05
+    tau = theory.expected_tokens(alpha, gamma)
+    assert theory.method_speedup(tau, gamma + 1, gamma, c, v, 0.1) == pytest.approx(theory.speedup(alpha, gamma, c, v, 0.1))
+    assert theory.method_speedup(1.0, 1, 0, 0.0) == 1  # plain
+    assert theory.method_speedup(2.0, 7.5, 1, 0.3, v) == pytest.approx(2 / (0.3 + 1.45))
+
+
 @pytest.mark.parametrize("alpha, gamma", [(-0.1, 4), (1.1, 4), (math.nan, 4), (0.5, -1)])
 def test_nonsense_is_refused(alpha, gamma):
     with pytest.raises(ValueError):

@@ -124,6 +124,24 @@ def test_a_bad_iteration(name):
     assert "ine 2" in refused(edited(ITERATION[name])) or name == "stopped before the end"
 
 
+def test_a_good_note_comes_back_whole():
+    note = {"score": [0.5, 0.25, 1.0, 0], "own": [1, 0.5, 0.0, 1e-9], "rank": [0, 3, 0, 1], "taps": [1, 2], "window": [[1, 2], []]}
+    note |= {"guesses": [[7, 8]], "chance": [0.25], "pool": 3, "part": "lookup", "anything": {"else": [None, True, "x", [1.5]]}}
+    text = edited(put("note", note))
+    assert tr.loads(text).iterations[0].note == note
+
+
+def test_a_rule_without_chance_has_thresholds_0_and_1():
+    def typical(it):
+        for test in it["tests"]:
+            test.update(threshold=1.0 if test["accepted"] else 0.0)
+
+    run = tr.Trace(traces.header(rule="typical", lossless=False), traces.tree().iterations)
+    assert tr.loads(edited(typical, run=run)).iterations[0].path == [1]
+    assert "neither 0 nor 1" in refused(tr.dumps(run))
+    assert refused(edited(lambda it: (typical(it), it["tests"].reverse()), run=run))
+
+
 def test_each_required_field_is_missed_by_name():
     for kind, number in ((tr.Header, 0), (tr.Iteration, 1)):
         for field in dataclasses.fields(kind):
@@ -202,7 +220,14 @@ def test_a_run_that_ended_before_a_verdict():
 
 @pytest.mark.parametrize(
     "kind, widths, rule",
-    [("fixed", (3, 2), "token"), ("replace", (2, 2, 1), "token"), ("without", (3, 2), "token"), ("replace", (1,) * 4, "block")],
+    [
+        ("fixed", (3, 2), "token"),
+        ("replace", (2, 2, 1), "token"),
+        ("without", (3, 2), "token"),
+        ("replace", (1,) * 4, "block"),
+        ("fixed", (3, 2), "typical"),
+        ("without", (2, 2), "typical"),
+    ],
 )
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("capture", [0, 4])
