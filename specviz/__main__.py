@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from specviz.arguments import parser
+from specviz.choose import chosen, knob_values, located
 from specviz.compare import same_text
 from specviz.stats import summary
 from specviz.trace import MAX_BYTES, Header, Iteration, Trace, dumps, loads, split
@@ -44,11 +45,12 @@ def fetch(a) -> int:
 
 
 def run(a) -> int:
-    chosen(a, [a.method])
-    target = load_target(a)
-    header, *iterations = shown(a, lane(a, target, a.method))
+    (method, draft), *others = chosen(a, a.method).items() or [("", "")]
+    if others or not method:
+        raise ValueError("run takes one method; use race for several.")
+    header, *iterations = shown(a, lane(a, load_target(a), method, draft))
     trace = Trace(header, iterations)
-    save(a, {a.method: trace})
+    save(a, {method: trace})
     color = sys.stdout.isatty()
     answer(a, facts(trace), "\n".join(["", text.story(trace, color), "", *text.summary_lines(summary(trace), color)]))
     return 0
@@ -57,11 +59,11 @@ def run(a) -> int:
 def race(a) -> int:
     from specviz.race import race as run_race
 
-    names = chosen(a, listed(a.methods))
-    names = [*(["plain"] if "plain" not in names else []), *names]
+    methods = chosen(a, a.methods)
+    methods = methods if "plain" in methods else {"plain": "auto", **methods}
     target = load_target(a)
-    records: dict[str, list[Header | Iteration]] = {name: [] for name in names}
-    for name, record in run_race({name: lane(a, target, name) for name in names}):
+    records: dict[str, list[Header | Iteration]] = {name: [] for name in methods}
+    for name, record in run_race({name: lane(a, target, name, draft) for name, draft in methods.items()}):
         records[name].append(record)
     traces = {name: Trace(first, rest) for name, (first, *rest) in records.items()}
     save(a, traces)
@@ -81,20 +83,27 @@ def race(a) -> int:
 
 def bench(a) -> int:
     from specviz.bench import bench as measure
-    from specviz.catalog import load_drafter
+    from specviz.catalog import weights_folder
     from specviz.decode import Limits
+    from specviz.weights import trained
 
     if a.repeats < 1:
         raise ValueError("--repeats must be at least 1.")
-    chosen(a, listed(a.methods))
+    methods = chosen(a, a.methods)
     prompts = read_prompts(a.prompts)
     target = load_target(a)
-    draft = located(a.draft)
-    makers = {
-        name: (lambda name=name: load_drafter(target, name, knob_values(a, name), draft, allow_paths=True)) for name in listed(a.methods)
-    }
+    makers = {name: (lambda name=name: drafter_of(a, target, name, methods[name])) for name in methods}
+    for make in makers.values():  # what cannot be loaded is said before minutes of measuring
+        make()
+
+    def how_trained(name: str) -> dict[str, Any] | None:
+        folder = weights_folder(target, name, methods[name]) if name in methods else None
+        return trained(folder) if folder else None
+
     say = (lambda sentence: print(sentence, file=sys.stderr)) if a.verbose else (lambda sentence: None)
-    report = measure(target, makers, prompts, sampling_of(a), Limits(a.max_new, tuple(a.stop)), a.repeats, a.rule, a.raw, a.library, say)
+    report = measure(
+        target, makers, prompts, sampling_of(a), Limits(a.max_new, tuple(a.stop)), a.repeats, a.rule, a.raw, a.library, say, how_trained
+    )
     lines = [
         f"{name}: {m['tokens_per_s_overall']:.1f} tokens/s, {m['speedup']:.2f}x plain, "
         f"tau {m['tau']:.2f}, equal to plain {m['equal_to_plain']}"
@@ -117,9 +126,9 @@ def show(a) -> int:
 
 
 def train(a) -> int:
-    from specviz.train.command import collect, draft
+    from specviz.train.command import run as run_training
 
-    return {"collect": collect, "draft": draft}[a.head](a)
+    return run_training(a)
 
 
 # --- what the commands share ---
@@ -133,39 +142,17 @@ def load_target(a):
     return load(located(a.target), a.device, a.dtype, progress_bar, allow_paths=True)
 
 
-def located(name: str) -> str:
-    """A path as the catalog takes it, without steps upwards: here it is the user's own shell that names it."""
-    return str(Path(name).resolve()) if Path(name).exists() else name
-
-
-def lane(a, target, method: str):
-    from specviz.catalog import load_drafter
+def lane(a, target, method: str, draft: str):
     from specviz.decode import Limits, decode
 
-    drafter = load_drafter(target, method, knob_values(a, method), located(a.draft), allow_paths=True)
-    return decode(target, drafter, a.prompt, sampling_of(a), Limits(a.max_new, tuple(a.stop)), rule=a.rule, capture=a.capture, raw=a.raw)
+    limits = Limits(a.max_new, tuple(a.stop))
+    return decode(target, drafter_of(a, target, method, draft), a.prompt, sampling_of(a), limits, rule=a.rule, capture=a.capture, raw=a.raw)
 
 
-def chosen(a, methods: list[str]) -> list[str]:
-    """The methods, once each setting that was given has an effect on one of them."""
-    from specviz.drafters import METHODS, knobs
+def drafter_of(a, target, method: str, draft: str):
+    from specviz.catalog import load_drafter
 
-    every = {knob.name for method in METHODS.values() for knob in knobs(method)}
-    used = {name for method in methods for name in knob_values(a, method)}
-    for name in sorted(every - used):
-        if getattr(a, name, None) is not None:
-            raise ValueError(f"--{name.replace('_', '-')} has no effect on {', '.join(methods)}; leave it out.")
-    return methods
-
-
-def knob_values(a, method: str) -> dict[str, Any]:
-    """Those knobs of the method that were given on the command line."""
-    from specviz.drafters import METHODS, knobs
-
-    if method not in METHODS:
-        raise ValueError(f"There is no method {method[:40]!r}; choose one of {', '.join(METHODS)}.")
-    given = {knob.name: getattr(a, knob.name, None) for knob in knobs(METHODS[method])}
-    return {name: value for name, value in given.items() if value is not None}
+    return load_drafter(target, method, knob_values(a, method), draft, progress_bar, allow_paths=True)
 
 
 def sampling_of(a):
@@ -221,10 +208,6 @@ def answer(a, result: dict[str, Any], words: str) -> None:
         print(json.dumps(result, ensure_ascii=False))
     elif words:
         print(words)
-
-
-def listed(names: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
 
 
 def read_prompts(path: Path) -> list[str]:

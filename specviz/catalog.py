@@ -8,65 +8,49 @@ user did: paths of this machine go to the log alone.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
-import threading
-from collections import OrderedDict
+import pickle
 from collections.abc import Callable, Hashable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from safetensors import SafetensorError
 
 from specviz import fetch as sources
+from specviz import pace
 from specviz.drafters import METHODS, Drafter, Knob, knobs
 from specviz.gguf_import import GgufError
 from specviz.heads import draft as draft_head
+from specviz.kept import Beside, Latest
 from specviz.load import DEVICES, DTYPES, check_vocabularies, load, pick_device, pick_dtype
 from specviz.session import ModelError, Target
+from specviz.specs import ROOT, CatalogError, TargetSpec, available, head_folder, path_of, short, spec, targets, unknown
 
-__all__ = ["DEVICES", "DTYPES", "CatalogError", "TargetSpec", "fetch", "load_drafter", "load_target", "spec", "targets"]
+__all__ = [
+    "DEVICES",
+    "DTYPES",
+    "ROOT",
+    "CatalogError",
+    "TargetSpec",
+    "available",
+    "fetch",
+    "load_drafter",
+    "load_target",
+    "spec",
+    "targets",
+    "weights_folder",
+]
 
 Progress = Callable[[float, str], None]
-
-ROOT = Path(__file__).resolve().parent.parent
-
-
-class CatalogError(ValueError):
-    """One sentence for the user: what cannot be loaded, why, and what to do."""
-
-
-@dataclass(frozen=True)
-class TargetSpec:
-    name: str
-    label: str
-    note: dict[str, str]  # language -> sentence
-    license: str
-    sources: tuple[dict[str, Any], ...]
-    drafters: dict[str, dict[str, str]]  # method -> {"target": entry} | {"head": folder under assets/heads/<name>}
-
-
-def targets(root: Path = ROOT) -> list[TargetSpec]:
-    """All entries of models.yaml, the default one first."""
-    listed = yaml.safe_load((root / "models.yaml").read_text("utf-8"))
-    specs = [
-        TargetSpec(name, one["label"], one["note"], one["license"], tuple(one["sources"]), one["drafters"])
-        for name, one in listed["targets"].items()
-    ]
-    return sorted(specs, key=lambda spec: spec.name != listed["default"])
-
-
-def spec(name: str) -> TargetSpec | None:
-    return next((one for one in targets() if one.name == name), None)
 
 
 def fetch(name: str, progress: Progress | None = None) -> Path:
     """Puts an entry of models.yaml on this machine, once; returns its folder."""
     found = spec(name)
     if found is None:
-        raise _unknown(name, False)
+        raise unknown(name, False)
     with _one_error():
         return sources.fetch(found.name, found.sources, sources.cache_folder(), progress or _quiet)
 
@@ -81,7 +65,7 @@ def load_target(
     """
     progress = progress or _quiet
     found = spec(name) if isinstance(name, str) else None
-    path = None if found else _path(name, allow_paths)
+    path = None if found else path_of(name, allow_paths)
     shown = found.name if found else path.name or path.resolve().name
     with _one_error():
         chosen = pick_device(device)
@@ -106,48 +90,64 @@ def load_drafter(
 ) -> Drafter:
     """A fresh drafter of `method` with checked knobs. draft: auto (what models.yaml names for the target), another entry, a path.
 
-    Raises CatalogError: there is no way in which a draft model that failed to load becomes a run without one.
+    Raises CatalogError: there is no way in which weights that failed to load become a run without them. Weights are read once for
+    each loaded target, and so is measured, for a drafter that chooses the size of its trees, what a row costs there.
     """
     if method not in METHODS:
-        raise CatalogError(f"There is no method {_short(method)}; choose one of {', '.join(METHODS)}.")
+        raise CatalogError(f"There is no method {short(method)}; choose one of {', '.join(METHODS)}.")
     cls = METHODS[method]
     known = {knob.name: knob for knob in knobs(cls)}
     for name in values:
         if name not in known:
-            raise CatalogError(f"{method} has no setting {_short(name)}; it has {', '.join(known) or 'none'}.")
-    checked = {name: _checked(method, known[name], value) for name, value in values.items()}
-    if cls.needs != "model":
-        return cls(**checked)
-    model, d2t = _draft(target, method, draft, progress or _quiet, allow_paths)
-    return cls(model=model, d2t=d2t, **checked)
+            raise CatalogError(f"{method} has no setting {short(name)}; it has {', '.join(known) or 'none'}.")
+    chosen = {name: knob.default for name, knob in known.items()} | {name: _checked(method, known[name], values[name]) for name in values}
+    progress = progress or _quiet
+    fields: dict[str, Any] = {}
+    if cls.needs == "model":
+        model, fields["d2t"] = _draft(target, method, draft, progress, allow_paths)
+        fields["model"] = model
+        for knob in known.values():  # a setting may need weights of its own
+            if wanted := knob.heads.get(chosen[knob.name]):
+                fields |= _weights(cls, method, target, model, _further(target, method, f"{knob.name} {chosen[knob.name]}", wanted, draft))
+    elif cls.needs == "head":
+        progress(0.95, f"Loading the weights of {method}")
+        fields |= _weights(cls, method, target, target, _folder(target, method, draft, allow_paths))
+    elif cls.needs == "target":
+        fields["model"] = target
+    # 0 stands for a size that follows from the cost; a size that was named needs no measurement, and its runs are always the same
+    if any(one.name == "row_cost" for one in dataclasses.fields(cls)) and not chosen.get("size"):
+        fields["row_cost"] = _WITH.get(target.model, "row_cost", lambda: pace.row_cost(target))
+    return cls(**fields, **chosen)
 
 
 def _checked(method: str, knob: Knob, value: Any) -> Any:
     try:
         return knob.check(value)
-    except OverflowError:  # a whole number too large for any comparison with a fraction
-        raise CatalogError(f"{method}: {knob.name} must be from {knob.min:g} to {knob.max:g}.") from None
     except ValueError as error:
         raise CatalogError(f"{method}: {error}") from None
 
 
 def _draft(target: Target, method: str, draft: str, progress: Progress, allow_paths: bool) -> tuple[Target, torch.Tensor | None]:
     if draft == "auto":
-        found = spec(target.name)
-        named = found.drafters.get(method) if found else None
-        if named is None:
-            raise CatalogError(
-                f"No draft model is listed for {target.name}; name one, or choose a method that needs none, such as prompt_lookup."
-            )
+        named = _named(target, method)
         if "head" in named:
-            return _head(target, ROOT / "assets" / "heads" / target.name / named["head"])
+            return _trained_draft(target, head_folder(target.name, named["head"]))
         draft = named["target"]
-    elif spec(draft) is None and _is_head(path := _path(draft, allow_paths)):
-        return _head(target, path)
+    elif spec(draft) is None and _is_head(path := path_of(draft, allow_paths)):
+        return _trained_draft(target, path)
     model = load_target(draft, target.device, target.dtype, progress, allow_paths=allow_paths)
     with _one_error():
         check_vocabularies(target, model)
     return model, None
+
+
+def _named(target: Target, method: str) -> dict[str, str]:
+    """What models.yaml lists of a method for a target."""
+    found = spec(target.name)
+    if found is None or method not in found.drafters:
+        what = "draft model is" if METHODS[method].needs == "model" else f"weights of {method} are"
+        raise CatalogError(f"No {what} listed for {target.name}; name one, or choose a method that needs none, such as prompt_lookup.")
+    return found.drafters[method]
 
 
 def _is_head(folder: Path) -> bool:
@@ -158,56 +158,85 @@ def _is_head(folder: Path) -> bool:
         return False
 
 
-def _head(target: Target, folder: Path) -> tuple[Target, torch.Tensor]:
-    if not (folder / "config.json").is_file() or not (folder / "model.safetensors").is_file():
-        raise CatalogError(
-            f"The folder {folder.name} holds no trained draft for {target.name} (config.json and model.safetensors); train one."
-        )
+def _trained_draft(target: Target, folder: Path) -> tuple[Target, torch.Tensor]:
+    if not (folder / "model.safetensors").is_file():
+        raise _untrained(target, "draft_model", folder)
+    return _read(target, "draft_model", folder, lambda: draft_head.load(folder, target), draft_head.load)
 
-    def read() -> tuple[Target, torch.Tensor]:
+
+def _folder(target: Target, method: str, draft: str, allow_paths: bool) -> Path:
+    """Where the trained weights of a method lie."""
+    if draft == "auto":
+        return head_folder(target.name, _named(target, method)["head"])
+    if spec(draft) is not None:
+        raise CatalogError(f"{draft} is a model; {method} needs a folder with weights that were trained for {target.name}.")
+    return path_of(draft, allow_paths, "folder of weights")
+
+
+def _further(target: Target, method: str, setting: str, wanted: str, draft: str) -> Path:
+    """Where the weights that a setting needs lie: named in models.yaml, or beside the draft that was named by its path."""
+    listed = spec(target.name)
+    named = listed.drafters.get(method, {}).get(wanted) if listed and draft == "auto" else None
+    folder = head_folder(target.name, named) if named else Path(draft).parent / wanted
+    if (named or (draft != "auto" and spec(draft) is None)) and folder.is_dir():
+        return folder
+    raise CatalogError(
+        f"{method} with {setting} needs the trained weights {wanted}, which {target.name} lacks here; choose another setting."
+    )
+
+
+def _weights(cls: type, method: str, target: Target, model: Target, folder: Path) -> dict[str, Any]:
+    """The fields of a drafter that come from trained weights. model: whose hidden states they read, the target or its draft."""
+    if not folder.is_dir():
+        raise _untrained(target, method, folder)
+    return _read(target, method, folder, lambda: cls.load(folder, model), getattr(cls.load, "__func__", cls.load), model.name)
+
+
+def _read(target: Target, method: str, folder: Path, load: Callable[[], Any], *key: Hashable) -> Any:
+    """What `load` returns, read once for a target; whatever is wrong with the files is one sentence."""
+
+    def read() -> Any:
         try:
-            with _one_error():
-                return draft_head.load(folder, target)
-        except (OSError, KeyError, TypeError, json.JSONDecodeError, SafetensorError) as error:
-            raise CatalogError(f"The trained draft in {folder.name} is damaged ({type(error).__name__}); copy or train it again.") from None
+            return load()
+        except ModelError as error:
+            raise CatalogError(str(error)) from None
+        except (
+            OSError,
+            EOFError,
+            LookupError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            RuntimeError,
+            pickle.PickleError,
+            SafetensorError,
+        ) as e:
+            kind = type(e).__name__
+            raise CatalogError(
+                f"The weights of {method} in {folder.name} are damaged or of another kind ({kind}); copy or train them again."
+            ) from None
 
-    return _LOADED.get((target.model, str(folder.resolve())), read)
-
-
-class _Loaded:
-    """The models of this process, the longest unused dropped first. One load at a time: two would fight for memory."""
-
-    def __init__(self, most: int):
-        self.most, self.lock, self.values = most, threading.RLock(), OrderedDict()
-
-    def get(self, key: Hashable, load: Callable[[], Any]) -> Any:
-        with self.lock:
-            found = self.values.get(key) or load()
-            self.values[key] = found
-            self.values.move_to_end(key)
-            while len(self.values) > self.most:
-                self.values.popitem(last=False)
-        return found
+    return _WITH.get(target.model, (*key, str(folder.resolve())), read)
 
 
-_LOADED = _Loaded(4)
+def weights_folder(target: Target, method: str, draft: str = "auto") -> Path | None:
+    """Where load_drafter reads trained weights from; None where the method needs none, or a whole model drafts."""
+    listed = spec(target.name)
+    named = listed.drafters.get(method, {}) if listed and draft == "auto" else {}
+    if "head" in named:
+        return head_folder(target.name, named["head"])
+    folder = None if draft == "auto" or spec(draft) else Path(draft)
+    return folder if folder and (METHODS[method].needs == "head" or _is_head(folder)) else None
 
 
-def _path(name: Any, allowed: bool) -> Path:
-    """The folder or file that a user names. Never looked at unless paths are allowed."""
-    if not allowed or not isinstance(name, str) or not name or "\0" in name or len(name) > 4096:
-        raise _unknown(name, allowed)
-    path = Path(name)
-    with contextlib.suppress(OSError):  # a part too long, or a folder that may not be entered
-        if ".." not in path.parts and (path.is_dir() or path.is_file()):
-            return path
-    raise _unknown(name, allowed)
+def _untrained(target: Target, method: str, folder: Path) -> CatalogError:
+    return CatalogError(
+        f"The folder {folder.name} holds no trained weights of {method} for {target.name} (config.json and model.safetensors); train them."
+    )
 
 
-def _unknown(name: Any, paths: bool) -> CatalogError:
-    known = ", ".join(one.name for one in targets())
-    more = ", or the path of an existing folder or GGUF file, without '..'" if paths else ""
-    return CatalogError(f"There is no model {_short(name)}; choose one of {known}{more}.")
+_LOADED = Latest(4)  # models
+_WITH = Beside()  # target -> the weights trained for it, and what a row costs there
 
 
 @contextlib.contextmanager
@@ -220,8 +249,3 @@ def _one_error() -> Iterator[None]:
 
 def _quiet(fraction: float, sentence: str) -> None:
     pass
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:60] + "…"

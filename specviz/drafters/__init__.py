@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -76,6 +77,7 @@ class Knob:
     step: float | None
     choices: tuple[str, ...]
     help: str
+    heads: Mapping[str, str] = field(default_factory=dict)  # choice -> name of the trained weights that it needs, which load() reads
 
     def check(self, value: Any) -> Any:
         """The value as the drafter takes it, or ValueError with one sentence."""
@@ -131,7 +133,15 @@ def knobs(method: type) -> list[Knob]:
         choices = tuple(f.metadata.get("choices", ()))
         kind = "choice" if choices else {bool: "bool", int: "int", float: "float"}[type(f.default)]
         found.append(
-            Knob(f.name, kind, f.default, f.metadata.get("min"), f.metadata.get("max"), f.metadata.get("step"), choices, f.metadata["help"])
+            Knob(
+                name=f.name,
+                kind=kind,
+                default=f.default,
+                **{key: f.metadata.get(key) for key in ("min", "max", "step")},
+                choices=choices,
+                help=f.metadata["help"],
+                heads=f.metadata.get("heads", {}),
+            )
         )
     return found
 
