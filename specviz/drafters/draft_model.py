@@ -1,17 +1,24 @@
 """Independent draft model (Leviathan et al. 2023, Chen et al. 2023): a smaller model writes gamma tokens, one after the other.
 
+How many is adaptive, if wanted: by a rule of thumb, by the draft's own confidence, or by the trained head of SpecDec++ (Huang et
+al. 2024), which reads the draft's hidden state after each token and gives the chance that the target accepts it. Whatever ends
+a draft is known before its last token is drawn, or keeps that token: so every variant is lossless.
+
 The draft keeps its own cache. After a fully accepted round it lacks the row of the last drafted token, which it never
 read: the next round feeds two tokens (or, after an interruption, as many as are missing).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import ClassVar
 
 import torch
 
 from specviz.heads.draft import untrained
+from specviz.heads.specdec import Acceptance
 from specviz.session import Target
 from specviz.tree import Draft, chain, empty
 
@@ -24,8 +31,9 @@ class DraftModel:
     adaptive: str = field(
         default="constant",
         metadata={
-            "choices": ["constant", "heuristic"],
-            "help": "heuristic: two more tokens after a fully accepted round, one fewer otherwise.",
+            "choices": ["constant", "heuristic", "specdec"],
+            "heads": {"specdec": "specdec"},
+            "help": "heuristic: two more tokens after a fully accepted round, one fewer otherwise; specdec: a trained head says when to stop.",
         },
     )
     confidence: float = field(
@@ -37,6 +45,17 @@ class DraftModel:
             "help": "Stop drafting after a token that the draft gave less than this (before sampling settings); 0 = off.",
         },
     )
+
+    threshold: float = field(
+        default=0.6,
+        metadata={
+            "min": 0.05,
+            "max": 1.0,
+            "step": 0.05,
+            "help": "specdec: stop when some token drafted so far is rejected with more than this probability.",
+        },
+    )
+    acceptance: Acceptance | None = None  # the trained head of "specdec"
 
     name: ClassVar[str] = "draft_model"
     paper: ClassVar[str] = "Leviathan et al. 2023; Chen et al. 2023"
@@ -51,12 +70,18 @@ class DraftModel:
     def tiny(cls, target) -> DraftModel:
         return cls(model=untrained(target))
 
+    @classmethod
+    def load(cls, folder: Path, model: Target) -> dict[str, Acceptance]:
+        """Weights that a setting needs. model: the draft, whose hidden states they read."""
+        return {"acceptance": Acceptance.from_files(folder, model, model.config.hidden_size)}
+
     def taps(self, config) -> tuple[int, ...]:
         return ()
 
     def begin(self, state) -> None:
         self._length = self.gamma
-        self._session = self.model.session(len(state.ids) + state.room + self.gamma + 1)
+        self._taps = (self.model.config.num_hidden_layers,) if self.adaptive == "specdec" else ()
+        self._session = self.model.session(len(state.ids) + state.room + self.gamma + 1, self._taps)
         if len(state.ids) <= self.model.context:  # a longer prompt it cannot read, and propose() never asks it to
             self._session.prefill(self._readable(state.ids))
 
@@ -68,8 +93,12 @@ class DraftModel:
         tokens: list[int] = []
         laws: list[torch.Tensor] = []
         feed, reason = self._readable(state.ids[self._session.length :]), "clipped" if wanted < self._length else ""
+        chances: list[float] = []  # that a drafted token is accepted, of those that the draft has read
         while True:
-            logits = self._session.forward(feed, tuple(range(-1, len(feed) - 1)), rows_wanted=1).logits[0]
+            scores = self._session.forward(feed, tuple(range(-1, len(feed) - 1)), rows_wanted=1)
+            logits = scores.logits[0]
+            if self._taps and tokens:  # the first state belongs to a token that the target has drawn
+                chances.append(float(self.acceptance(scores.hidden[self._taps[0]][-1:])[0]))
             law, token = self._draw(state, logits, tokens)
             tokens.append(token)
             laws.append(law)
@@ -80,10 +109,14 @@ class DraftModel:
             if token in state.stop_ids:
                 reason = "end of text"
                 break
-            if self.confidence and float(self._widen(logits, state.vocab).softmax(-1)[token]) < self.confidence:
+            if self.confidence and not self._taps and float(self._widen(logits, state.vocab).softmax(-1)[token]) < self.confidence:
                 reason = "unsure"
                 break
-        return chain(tokens, laws, passes=len(tokens), reason=reason, note={"gamma": self._length})
+            if 1 - math.prod(chances) > self.threshold:
+                reason = "a rejection is likely"
+                break
+        note = {"gamma": self._length} | ({"chance": [round(c, 4) for c in chances]} if self._taps else {})
+        return chain(tokens, laws, passes=len(tokens), reason=reason, note=note)
 
     def accept(self, state, verdict, scores) -> None:
         committed = len(state.ids) - 1  # the last id was drawn by the target, no row of it exists anywhere
