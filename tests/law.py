@@ -56,11 +56,12 @@ def law_of(run: Callable[[ForkedCoins], tuple[int, ...]]) -> dict[tuple[int, ...
 
 
 def remembering(sampling: Sampling) -> Sampling:
-    """The same settings, each law computed once: the branches of a run ask for the same few laws over and over."""
+    """The same settings, each law computed once, in float64: the branches of a run ask for the same few laws over and over."""
     known: dict[tuple, torch.Tensor] = {}
     compute = sampling.probs
 
     def probs(logits, histories):
+        logits = logits.double()
         key = (logits.numpy().tobytes(), *(history.numpy().tobytes() for history in histories))
         if key not in known:
             known[key] = compute(logits, histories)
@@ -83,8 +84,8 @@ def decode_law(target: ToyTarget, drafter, sampling: Sampling, max_new: int, rul
     return law_of(run)
 
 
-def true_law(target: ToyTarget, sampling: Sampling, max_new: int, stop=(), prompt=(0, 1, 2)) -> dict:
-    """The law of plain decoding by multiplying its conditional laws, without the loop."""
+def true_law(target, sampling: Sampling, max_new: int, stop=(), prompt=(0, 1, 2)) -> dict:
+    """The law of plain decoding by multiplying its conditional laws, without the loop; row(ids) gives float[V] logits."""
     law: dict[tuple[int, ...], float] = {}
 
     def extend(ids: tuple[int, ...], probability: float) -> None:
@@ -94,7 +95,7 @@ def true_law(target: ToyTarget, sampling: Sampling, max_new: int, stop=(), promp
             law[ids] = probability
             return
         history = torch.tensor([*prompt, *ids])
-        row = sampling.probs(target.row(history.tolist())[None], [history])[0]
+        row = sampling.probs(target.row(history.tolist())[None].double(), [history])[0]
         for token, mass in enumerate((row / row.sum()).tolist()):
             if mass > 0:
                 extend((*ids, token), probability * mass)

@@ -96,6 +96,14 @@ class ArgmaxWithSoftmaxQ(TreeDrafter):
 
 
 @dataclass
+class RawTop(TreeDrafter):
+    """Wrong: takes the best tokens, claims that they were drawn."""
+
+    def siblings(self, state, law, width):
+        return [(int(token), law) for token in law.topk(width).indices if law[token] > 0]
+
+
+@dataclass
 class StaleQ(TreeDrafter):
     """Wrong: draws without replacement, hands over the law before anything was taken out."""
 

@@ -1,0 +1,145 @@
+"""What the tests of every method share: small settings of its knobs, a look at all it does, and passes that are not repeated."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+
+import torch
+
+from specviz.drafters import METHODS, Knob, knob_values, knobs
+from specviz.session import Session
+from specviz.trace import Iteration
+from tests.tinymodels import Watched, prompt_ids
+
+
+def prompt(length: int, vocab: int = 12) -> list[int]:
+    return [token % vocab for token in prompt_ids(length)]
+
+
+def built(name: str, target, **chosen):
+    """The method's small one for `target`, with knobs as chosen."""
+    return dataclasses.replace(METHODS[name].tiny(target), **chosen)
+
+
+def at_most(knob: Knob, value, limit: int):
+    return min(value, max(limit, int(knob.min))) if knob.kind == "int" else value
+
+
+def small(name: str, target, limit: int = 3) -> dict:
+    """Whole numbers no larger than `limit`, all else as it comes."""
+    values = knob_values(METHODS[name].tiny(target))
+    return {knob.name: at_most(knob, values[knob.name], limit) for knob in knobs(METHODS[name])}
+
+
+def variations(name: str, target, limit: int = 3) -> dict[str, dict]:
+    """The small setting, and from it each knob in turn at its ends (whole numbers: near the lower end) or at every choice."""
+    base = small(name, target, limit)
+    found = {"small": base}
+    for knob in knobs(METHODS[name]):
+        if knob.kind == "choice":
+            values = knob.choices
+        elif knob.kind == "bool":
+            values = (False, True)
+        elif knob.kind == "int":
+            low = int(knob.min)
+            values = sorted({low, low + 1, min(limit + 1, int(knob.max))} | ({low + 2} if low == 0 else set()))
+        else:
+            values = (knob.min, (knob.min + knob.max) / 2, knob.max)
+        for value in values:
+            if value != base[knob.name]:
+                found[f"{knob.name}={value}"] = {**base, knob.name: value}
+    return found
+
+
+def sizes(name: str, target) -> dict[str, dict]:
+    """Drafts from the smallest to large ones."""
+    least = {knob.name: int(knob.min) for knob in knobs(METHODS[name]) if knob.kind == "int"}
+    large = {knob.name: int(min(knob.max, max(8, 2 * knob.default))) for knob in knobs(METHODS[name]) if knob.kind == "int"}
+    chosen = {"least": least, "small": small(name, target, 4), "as it comes": {}, "large": large}
+    return {label: values for i, (label, values) in enumerate(chosen.items()) if values not in list(chosen.values())[:i]}
+
+
+def obeys(draft, state) -> None:
+    """What every draft must keep to."""
+    tokens = draft.tokens.tolist()
+    assert draft.tokens.dtype == torch.int64 and all(0 <= token < state.vocab for token in tokens)
+    assert max(draft.depth, default=0) <= state.room, "deeper than limit and context allow"
+    assert draft.passes >= 0 and json.dumps(draft.note) is not None
+    assert not draft.probe or len(draft.probe) == len(draft)
+    for node in (-1, *range(len(draft))):
+        if draft.q is None:
+            children = [tokens[child] for child in draft.children(node)]
+            assert len(children) == len(set(children)), "a point mass that was rejected cannot be accepted later"
+    for i, parent in enumerate(draft.parents):
+        assert draft.is_probe(i) or not draft.is_probe(parent) or parent < 0, "a candidate after a probe is never reached"
+    if draft.q is not None and tokens:
+        assert draft.q.shape == (len(draft), state.vocab) and bool((draft.q >= 0).all())
+        torch.testing.assert_close(draft.q.sum(-1), torch.ones(len(draft), dtype=draft.q.dtype), atol=1e-5, rtol=0)
+        assert all(float(draft.q[i, token]) > 0 for i, token in enumerate(tokens)), "no law draws a token without mass"
+
+
+def watched(drafter, taps: tuple[int, ...] = (), after: Callable = lambda state, draft, scores: None):
+    """The same drafter: each draft is checked, `taps` more hidden states are kept, and `after` is called after each round."""
+    own_taps, propose, accept = drafter.taps, drafter.propose, drafter.accept
+    last = {}
+
+    def look(state):
+        ids = list(state.ids)
+        draft = last["draft"] = propose(state)
+        assert state.ids == ids, "the loop alone writes the state"
+        obeys(draft, state)
+        return draft
+
+    def told(state, verdict, scores):
+        accept(state, verdict, scores)
+        after(state, last["draft"], scores)
+
+    drafter.taps = lambda config: tuple(sorted({*own_taps(config), *taps}))
+    drafter.propose, drafter.accept = look, told
+    return drafter
+
+
+def no_probe_counts(iterations: list[Iteration]) -> None:
+    """Probes are neither accepted nor examined, and what is emitted is the path and the token drawn."""
+    for it in iterations:
+        touched = {*it.path, *(test.node for test in it.tests)}
+        assert not any(it.nodes[node].probe for node in touched)
+        assert [it.nodes[node].token for node in it.path] + [it.token] == it.emitted + it.discarded
+
+
+class OncePass(Session):
+    """A session that looks up a pass already made of the same tokens over a cache of the same content, bit for bit."""
+
+    known: dict
+
+    def forward(self, tokens, parents, rows_wanted=0):
+        past = [tensor[:, :, : self.length] for layer in self.layers if self.length for tensor in (layer.keys, layer.values)]
+        key = (tuple(tokens), tuple(parents), rows_wanted, self.taps, *(tensor.numpy().tobytes() for tensor in past))
+        if key not in self.known:
+            start = self.length
+            scores = super().forward(tokens, parents, rows_wanted)
+            rows = [
+                (layer.keys[:, :, start : self.length].clone(), layer.values[:, :, start : self.length].clone()) for layer in self.layers
+            ]
+            self.known[key] = scores, rows
+            return scores
+        self._past = self.length
+        scores, rows = self.known[key]
+        for layer, (keys, values) in zip(self.layers, rows, strict=True):
+            layer.update(keys, values)
+        return dataclasses.replace(scores, logits=scores.logits.clone())
+
+
+class Once(Watched):
+    """A target whose passes are made once each."""
+
+    def __init__(self, target):
+        super().__init__(target)
+        self.known = {}
+
+    def session(self, *args, **more):
+        session = OncePass(self.target, *args, **more)
+        session.known = self.known
+        return session
