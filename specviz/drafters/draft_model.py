@@ -33,7 +33,7 @@ class DraftModel:
         metadata={
             "choices": ["constant", "heuristic", "specdec"],
             "heads": {"specdec": "specdec"},
-            "help": "heuristic: two more tokens after a fully accepted round, one fewer otherwise; specdec: a trained head says when to stop.",
+            "help": "heuristic: two more tokens after a fully accepted round, else one fewer; specdec: a trained head says when to stop.",
         },
     )
     confidence: float = field(
@@ -68,7 +68,8 @@ class DraftModel:
 
     @classmethod
     def tiny(cls, target) -> DraftModel:
-        return cls(model=untrained(target))
+        model = untrained(target)
+        return cls(model=model, acceptance=Acceptance.tiny(model.config.hidden_size))
 
     @classmethod
     def load(cls, folder: Path, model: Target) -> dict[str, Acceptance]:
