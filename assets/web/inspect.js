@@ -15,9 +15,12 @@
       this.card = new sv.Card();
       this.rail = new sv.Rail(this);
       this.round = new sv.Round(this);
+      this.map = new sv.CandidateMap(this);
+      this.drafted = new sv.Drafted((tok) => this.pin(this.iteration.index, tok));
+      this.column = h("div", { class: "sv-column" }, this.round.node, this.map.node, this.drafted.node, this.card.node);
       this.live = h("div", { class: "sv-hidden", "aria-live": "polite" });
-      this.body = h("div", { class: "sv-inspect-body" }, this.rail.node, this.strip.node,
-        h("div", { class: "sv-columns" }, h("div", { class: "sv-column" }, this.round.node, this.card.node), this.card.lawsNode));
+      this.columns = h("div", { class: "sv-columns" }, this.column, this.card.lawsNode);
+      this.body = h("div", { class: "sv-inspect-body" }, this.rail.node, this.strip.node, this.columns);
       this.empty = h("p", { class: "sv-empty" });
       this.node = h("div", { class: "sv sv-inspect" }, this.empty, this.body, this.live);
       this.node.addEventListener("keydown", (event) => this.key(event));
@@ -79,10 +82,11 @@
       this.follow = !lane.over;
       if (!quiet) { this.pause(); sv.soon(this.draw); }
     }
-    // The token that decided the round: the rejected draft, else the one the target drew.
+    // The token that decided the round: the draft that was rejected where the path ends (the first of several), else the one the target drew.
     decisive(it) {
-      const at = it.letters.search(/[rR]/);
-      return at >= 0 ? at : it.letters.length - 1;
+      const shape = sv.shape(it), end = shape.path.length ? shape.path[shape.path.length - 1] : -1;
+      const lost = shape.kids.get(end).find((k) => "rR".includes(it.letters[k]));
+      return lost === undefined ? it.letters.length - 1 : lost;
     }
     move(it, tok, quiet) {
       const next = Math.max(0, Math.min(this.last, it));
@@ -119,14 +123,14 @@
       const onButton = target.matches("button:not([data-k])");
       const step = {
         ArrowLeft: () => this.pin(this.it - 1), ArrowRight: () => this.pin(this.it + 1),
-        ArrowUp: () => this.pin(this.it, Math.max(0, this.tok - 1)), ArrowDown: () => this.pin(this.it, this.tok + 1),
+        ArrowUp: () => this.pin(this.it, this.map.next(this.tok, -1)), ArrowDown: () => this.pin(this.it, this.map.next(this.tok, 1)),
         Home: () => this.pin(0), End: () => this.pin(this.last),
         " ": onButton ? null : () => (this.playing ? this.pause() : this.play()),
         Enter: target.matches("[data-k]") ? () => target.click() : null,
       }[event.key];
       if (!step) return;
       event.preventDefault();
-      this.focus = this.strip.node.contains(target) ? "strip" : this.round.node.contains(target) ? "round" : "";
+      this.focus = this.strip.node.contains(target) ? "strip" : this.round.node.contains(target) ? "round" : this.map.tree.nodes.contains(target) ? "tree" : "";
       step();
     }
 
@@ -166,7 +170,7 @@
       const it = this.iteration;
       if (!it) return "";
       const accepted = (it.letters.match(/a/g) || []).length;
-      return sv.t(this.it === this.last ? "live.end" : "live.pause", { i: this.it + 1, a: accepted, d: it.letters.length - 1 });
+      return sv.t(this.it === this.last ? "live.end" : "live.pause", { i: this.it + 1, a: accepted, d: sv.shape(it).candidates });
     }
 
     // ---- drawing the choice ------------------------------------------------------------------------------------------
@@ -179,12 +183,25 @@
       this.strip.mark(this.it, this.tok, this.playing ? this.it : -1, this.focus === "strip");
       if (state === this.shown && !fresh) { this.focus = ""; return; }
       this.shown = state;
-      this.round.draw(this.lane, it, detail, at.tok, this.playing && !this.judged, this.focus === "round");
-      this.focus = "";
       const hidden = this.playing && !this.judged;
+      this.arrange(sv.shape(it).tree);
+      this.round.draw(this.lane, it, detail, at.tok, hidden, this.focus === "round");
+      this.map.draw(this.lane, it, detail, at.tok, hidden, this.focus === "tree");
+      this.drafted.draw(this.lane, it, detail, hidden);
+      this.focus = "";
       this.card.error = failed ? this.failure : "";
       this.card.show({ letter: hidden ? "u" : it.letters[at.tok], name: it.names[at.tok] || "", it: at.it }, hidden ? null : detail, at.tok, Boolean(this.hovered), this.lane);
       sv.stats.inspect.shown = [this.lane.key, at.it, at.tok, detail ? "full" : "light"].join("/");
+    }
+    // A tree takes the whole width, with all that is said of its round; a chain has its place beside the laws.
+    arrange(wide) {
+      if (this.wide === wide) return;
+      this.wide = wide;
+      const parts = [this.round.node, this.map.node];
+      if (wide) this.columns.before(...parts);
+      else this.column.prepend(...parts);
+      if (wide) this.columns.after(this.drafted.node);
+      else this.map.node.after(this.drafted.node);
     }
     detail(index) {
       const key = this.lane.key + "/" + index;

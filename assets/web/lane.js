@@ -7,7 +7,7 @@
   const KINDS = { a: "accepted", c: "recovered", b: "bonus", p: "plain" };
   sv.KINDS = { a: "accepted", r: "rejected", u: "untested", o: "probe", c: "recovered", b: "bonus", p: "plain", A: "cut", R: "cut", C: "cut", B: "cut", P: "cut" };
 
-  sv.GLYPHS = { accepted: "✓", rejected: "✕", recovered: "↻", bonus: "+", cut: "✂", probe: "?" };
+  sv.GLYPHS = { accepted: "✓", rejected: "✕", recovered: "↻", bonus: "+", cut: "✂", probe: "○" };
 
   class LaneCard {
     constructor(lane, pick) {

@@ -120,7 +120,10 @@
     const update = { __type__: "update" };
     const bare = knob(name) || name;
     if (name.startsWith("group.")) return { ...update, visible: get("methods").includes(name.slice(6)) };
-    if (name.startsWith("title.")) return { ...update, value: "**" + text("page.method." + name.slice(6), null, name.slice(6)) + "**" };
+    if (name.startsWith("title.")) {
+      const method = name.slice(6), [what, paper] = ["what", "paper"].map((part) => text(`method.${method}.${part}`, null, ""));
+      return { ...update, value: `**${text("page.method." + method, null, method)}**` + (what && `  \n${what}`) + (paper && ` *${paper}*`) };
+    }
     if (name === "fold_draft") update.visible = get("methods").length > 0;
     update[how.prop] = text("page.f." + name, null, text("page.f." + bare, null, bare));
     const missing = name === "methods" ? (page.spec.targets[get("target")] || {}).missing || [] : [];

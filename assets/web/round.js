@@ -76,30 +76,32 @@
     draw(lane, it, detail, tok, waiting, focus) {
       this.it = it;
       const plain = lane.head && lane.head.method === "plain";
-      const drafted = it.letters.length - 1;
+      const drafted = it.letters.length - 1, shape = sv.shape(it);
       const accepted = (it.letters.match(/a/g) || []).length;
-      sv.text(this.title, plain ? sv.t("round.plain", { i: it.index + 1 }) : sv.t(drafted ? "round.title" : "round.none", { i: it.index + 1, d: drafted, a: accepted }));
+      sv.text(this.title, plain ? sv.t("round.plain", { i: it.index + 1 }) : sv.t(shape.tree ? "round.tree" : drafted ? "round.title" : "round.none", { i: it.index + 1, d: shape.candidates, a: accepted, deep: Math.max(0, ...shape.depth.filter((none, k) => k < drafted && it.letters[k] !== "o")) }));
       this.chips.setAttribute("aria-label", this.title.textContent);
-      sv.put(this.chips, [...it.letters].map((letter, k) => {
+      this.chips.hidden = shape.tree; // the tree has its own picture
+      sv.put(this.chips, [...(shape.tree ? "" : it.letters)].map((letter, k) => {
         const isLast = k === drafted;
         if (letter === "x" || (waiting && isLast)) return null;
         const shown = waiting ? "u" : letter;
         const kind = plain ? "plain" : sv.KINDS[shown];
         const node = detail && !isLast ? detail.nodes[k] : null;
-        const word = sv.t("kind." + (waiting ? "drafted" : kind)), p = node ? sv.prob(node.p) : "", q = node ? (node.q === null ? "1" : sv.prob(node.q)) : "";
+        const word = sv.t("kind." + (waiting ? "drafted" : kind)), p = node ? sv.prob(node.p) : "", q = node ? (node.q === null ? "–" : sv.prob(node.q)) : "";
         const token = sv.bytes.single(it.names[k]);
         const label = sv.t(node && !waiting ? "chip.full" : "chip.light", { n: k + 1, kind: word, p, q, text: token.label });
         const chip = h("button", { type: "button", class: `sv-chip sv-chip-${kind}` + (k === tok ? " sv-current" : ""), "data-k": k, tabindex: k === tok ? "0" : "-1", "aria-pressed": String(k === tok), "aria-label": label, title: label },
             h("span", { class: "sv-chip-top" }, h("span", { class: "sv-glyph", "aria-hidden": "true" }, sv.GLYPHS[kind]), h("span", { class: `sv-tok sv-${kind}` }, sv.bytes.nodes(token.parts, true))),
-            h("small", null, node && !waiting ? [h("span", null, "p ", p), " ", h("span", null, "q ", q)] : isLast ? word : " "));
+            h("small", null, node && !waiting ? [h("span", null, "p ", p), " ", node.q !== null && h("span", null, "q ", q)] : isLast ? word : " "));
         return isLast && drafted > 0 ? h("span", { class: "sv-then" }, h("span", { class: "sv-arrow", "aria-hidden": "true" }, "→"), chip) : chip;
       }));
       if (focus) { const chip = this.chips.querySelector(`[data-k="${tok}"]`); if (chip) chip.focus({ preventScroll: true }); }
-      const reason = it.reason && (sv.has("reason." + it.reason) ? sv.t("reason." + it.reason) : it.reason);
+      const reason = it.reason && sv.reason(it.reason);
       const total = it.time || 1;
       const parts = sv.PHASES.map((name, k) => [name, it.seconds[k]]).filter(([, x]) => x > 0);
       sv.put(this.facts,
         !plain && h("p", { class: "sv-gain" }, sv.t(it.count === 1 ? "round.gain.one" : "round.gain", { n: it.count, passes: it.passes })),
+        lane.head && !lane.head.lossless && h("p", { class: "sv-lossy" }, sv.t("round.lossy", { rule: sv.t("rule." + lane.head.rule) })),
         reason && h("p", { class: "sv-reason" }, sv.t("round.short"), " ", reason),
         it.letters.match(/[ARCBP]/) && h("p", { class: "sv-reason" }, sv.t("round.cut")),
         it.stop && h("p", { class: "sv-reason" }, sv.t("state.stop." + it.stop), it.message ? " – " + it.message : ""),

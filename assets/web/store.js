@@ -14,8 +14,8 @@
       this.joiner = new sv.bytes.Joiner();
     }
     add(line) {
-      const [, index, start, seconds, passes, letters, names, reason = "", stop = "", message = "", prefill = 0] = line;
-      const it = { index, start, seconds, passes, letters, reason, stop, message, first: this.tokens.length, count: 0, time: 0 };
+      const [, index, start, seconds, passes, letters, names, reason = "", stop = "", message = "", prefill = 0, parents = null] = line;
+      const it = { index, start, seconds, passes, letters, reason, stop, message, parents, first: this.tokens.length, count: 0, time: 0 };
       it.time = seconds.reduce((sum, x) => sum + x, 0);
       it.names = names.split(",");
       seconds.forEach((x, k) => { this.split[k] += x; });

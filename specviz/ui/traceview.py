@@ -18,8 +18,11 @@ from specviz.trace import Trace
 from specviz.views.detail import detail
 
 WEB = Path(__file__).parents[2] / "assets" / "web"
-SCRIPTS = ("core", "bytes", "store", "lane", "race", "charts", "card", "strip", "inspect", "round", "mount")
-STYLES = ("base", "race", "inspect")
+SCRIPTS = (
+    *("core", "bytes", "store", "shape", "lane", "race", "charts", "card", "strip", "tree", "mask", "map", "drafted"),
+    *("inspect", "round", "mount"),
+)
+STYLES = ("base", "race", "inspect", "tree")
 LANGUAGES = ("en", "zh")
 NAME = 200  # characters: more is no name of a run or lane
 MOUNT = """

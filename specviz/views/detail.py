@@ -2,6 +2,9 @@
 
 Fetched on demand, so that the string that is streamed stays light. What was not recorded is None, never a made-up
 number: the page then says "no data".
+
+What a method noted of its draft (`Draft.note`) goes along, whatever the method: plain values as they are, lists of token
+ids as tokens. A file that somebody opened may note anything, so there is a limit to all of it.
 """
 
 from __future__ import annotations
@@ -10,8 +13,15 @@ from collections import ChainMap
 from collections.abc import Callable
 from typing import Any
 
+from specviz.note import TOKENS
 from specviz.trace import Header, Iteration, Row, Test
-from specviz.views.stream import letters, token_name
+from specviz.views.stream import is_chain, letters, token_name
+
+OF_THE_RECORD = frozenset({"named", "fell_back"})  # not for the reader of the draft: what must have a name, what the rule did
+MOST_ENTRIES = 32  # of a note
+MOST_ITEMS = 256  # of a list in it
+MOST_CHARACTERS = 200
+MOST_DEPTH = 3
 
 
 def detail(header: Header, iteration: Iteration) -> dict[str, Any]:
@@ -58,14 +68,41 @@ def detail(header: Header, iteration: Iteration) -> dict[str, Any]:
         "settings": {name: value for name, value in header.sampling.items() if name != "seed"},
         "capture": header.capture,
         "lossless": header.lossless,
-        "is_chain": all(node.parent == i - 1 for i, node in enumerate(iteration.nodes)),
+        "is_chain": is_chain(iteration),
         "seconds": iteration.seconds,
         "passes": iteration.passes,
         "reason": iteration.reason,
-        "note": {name: value for name, value in iteration.note.items() if isinstance(value, (str, int, float, bool))},
+        "note": noted(iteration.note, token),
+        "method": header.method,
+        "knobs": bounded(header.knobs),
         "stop": iteration.stop,
         "message": iteration.message,
     }
+
+
+def noted(note: dict[str, Any], token: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+    """A note for the page. Token ids become what `token` makes of them; what is no id among them becomes None."""
+
+    def named(value: Any, depth: int) -> Any:
+        if isinstance(value, list) and depth < MOST_DEPTH:
+            return [named(one, depth + 1) for one in value[:MOST_ITEMS]]
+        return token(value) if type(value) is int and 0 <= value < 2**31 else None
+
+    shown = [(name, value) for name, value in note.items() if name not in OF_THE_RECORD][:MOST_ENTRIES]
+    return {name: named(value, 0) if name in TOKENS else bounded(value) for name, value in shown}
+
+
+def bounded(value: Any, depth: int = 0) -> Any:
+    """Free JSON with an end to it: long texts and lists are cut, what is nested too deeply becomes None."""
+    if isinstance(value, str):
+        return value[:MOST_CHARACTERS]
+    if isinstance(value, (list, tuple, dict)) and depth >= MOST_DEPTH:
+        return None
+    if isinstance(value, dict):
+        return {str(name)[:MOST_CHARACTERS]: bounded(one, depth + 1) for name, one in list(value.items())[:MOST_ENTRIES]}
+    if isinstance(value, (list, tuple)):
+        return [bounded(one, depth + 1) for one in value[:MOST_ITEMS]]
+    return value
 
 
 def _test(test: Test | None) -> dict[str, Any] | None:

@@ -5,11 +5,12 @@ complete in itself and short: what happened, not why. The laws behind it are fet
 
 A value is: one "run" line, then in any order a "head" line and iterations of each lane, notes, and "end" lines.
 Iterations are lists, because they are the many:
-[lane, index, start, [draft, target, verify, commit, record], passes, letters, bytes, reason, stop, message, prefill]
-with empty items at the end left out. Seconds are on the lane's own clock. `letters` has one letter a drafted node, in
-order, and one for the last token: accepted, rejected, untested, o (probe, never a candidate), then c (recovered), b
-(bonus) or p (plain step: nothing had been drafted); upper case was cut off by a stop and counts nowhere. `bytes` names
-the same tokens in hexadecimal, joined by commas; "!" in front marks a special token.
+[lane, index, start, [draft, target, verify, commit, record], passes, letters, bytes, reason, stop, message, prefill, parents]
+with empty items at the end left out. `parents` is there for trees alone: in a chain each node follows the one before it.
+Seconds are on the lane's own clock. `letters` has one letter a drafted node, in order, and one for the last token:
+accepted, rejected, untested, o (probe, never a candidate), then c (recovered), b (bonus) or p (plain step: nothing had
+been drafted); upper case was cut off by a stop and counts nowhere. `bytes` names the same tokens in hexadecimal, joined by
+commas; "!" in front marks a special token.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def step(lane: str, header: Header, iteration: Iteration) -> str:
     names = ",".join(token_name(token, iteration.texts, header.stop_ids) for token in tokens)
     prefill = _short(iteration.seconds.get("prefill", 0.0))
     items = [lane, iteration.index, _short(iteration.start), seconds, iteration.passes, letters(iteration), names]
-    items += [iteration.reason, iteration.stop, iteration.message, prefill]
+    parents = [node.parent for node in iteration.nodes]
+    items += [iteration.reason, iteration.stop, iteration.message, prefill, [] if is_chain(iteration) else parents]
     while len(items) > 7 and not items[-1]:
         items.pop()
     return _line(items)
@@ -155,6 +157,11 @@ def letters(iteration: Iteration) -> str:
     elif len(iteration.emitted) <= len(iteration.path):
         last = last.upper()
     return "".join(found) + last
+
+
+def is_chain(iteration: Iteration) -> bool:
+    """Whether the draft was one line of candidates, which is drawn as such; anything else is a tree."""
+    return all(node.parent == i - 1 and not node.probe for i, node in enumerate(iteration.nodes))
 
 
 def token_name(token: int, texts: Mapping[str, str], stop_ids: Iterable[int]) -> str:
