@@ -16,7 +16,7 @@ from specviz.toy import ToyTarget, random_table
 from specviz.tree import Draft, chain, empty, tree
 from specviz.verify import SeededCoins, Verdict
 from tests.law import decode_law, distance, true_law
-from tests.tinymodels import emitted, prompt_ids, run, tiny
+from tests.tinymodels import VOCAB, emitted, prompt_ids, run, tiny
 
 TOY = ToyTarget(random_table(6, 1, seed=2))
 
@@ -241,7 +241,12 @@ def test_shape_of_a_tree():
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_says_what_a_form_needs(method):
     cls = METHODS[method]
-    assert cls.name == method and isinstance(cls.lossless, bool) and cls.needs in ("", "model") and isinstance(cls.paper, str)
+    assert (
+        cls.name == method
+        and isinstance(cls.lossless, bool)
+        and cls.needs in ("", "model", "head", "target")
+        and isinstance(cls.paper, str)
+    )
     for knob in knobs(cls):
         assert knob.help.endswith(".") or "off" in knob.help
         assert knob.check(knob.default) == knob.default
@@ -251,10 +256,15 @@ def test_every_method_says_what_a_form_needs(method):
 
 def test_knobs_of_the_draft_model():
     found = {knob.name: knob for knob in knobs(DraftModel)}
-    assert list(found) == ["gamma", "adaptive", "confidence"]
+    assert list(found) == ["gamma", "adaptive", "confidence", "threshold"]
     assert found["gamma"] == Knob("gamma", "int", 4, 1, 32, None, (), found["gamma"].help)
-    assert found["adaptive"].kind == "choice" and found["adaptive"].choices == ("constant", "heuristic")
-    assert knob_values(DraftModel(TOY, gamma=7, confidence=0.0)) == {"gamma": 7, "adaptive": "constant", "confidence": 0.0}
+    assert found["adaptive"].kind == "choice" and found["adaptive"].choices == ("constant", "heuristic", "specdec")
+    assert knob_values(DraftModel(TOY, gamma=7, confidence=0.0)) == {
+        "gamma": 7,
+        "adaptive": "constant",
+        "confidence": 0.0,
+        "threshold": 0.6,
+    }
     assert type(found["gamma"].check(3.0)) is int and type(found["confidence"].check(1)) is float
 
 
@@ -287,3 +297,24 @@ def test_a_trimmed_head_drafts_what_its_widened_law_says(temperature, penalty):
     assert (
         distance(decode_law(target, DraftModel(draft, d2t, gamma=2, confidence=0.0), sampling, 3), true_law(target, sampling, 3)) <= 1e-12
     )
+
+
+class Says:
+    """An acceptance head that says the same of every token."""
+
+    def __init__(self, chance: float):
+        self.chance = chance
+
+    def __call__(self, hidden):
+        return torch.full((len(hidden),), self.chance)
+
+
+@pytest.mark.parametrize("chance, length", [(1.0, 6), (0.8, 4), (0.1, 2)])
+def test_specdec_stops_when_a_rejection_is_likely(chance, length):
+    # after reading k tokens the chance of a rejection is 1 - chance ** k; the token drawn in the same pass stays
+    drafter = DraftModel(tiny("llama"), gamma=6, adaptive="specdec", threshold=0.45, acceptance=Says(chance))
+    s = state([1, 2, 3], vocab=VOCAB)
+    drafter.begin(s)
+    draft = drafter.propose(s)
+    assert len(draft) == length and draft.note["chance"] == [chance] * (length - 1)
+    assert (draft.reason == "a rejection is likely") == (chance < 1)
