@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from specviz.views import text
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = parser(COMMANDS).parse_args(argv)
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = parser(COMMANDS).parse_args(words, Namespace(words=words))
     try:
         code = arguments.command(arguments)
         sys.stdout.flush()

@@ -47,7 +47,7 @@ def parser(functions: Mapping[str, Callable[[argparse.Namespace], int]]) -> argp
     p.add_argument("trace", type=Path)
 
     p = command("train", "train a drafter for a target")
-    heads = p.add_subparsers(dest="head", required=True, metavar="WHAT")
+    heads = p.add_subparsers(dest="what", required=True, metavar="WHAT")
     arguments(heads)
     return top
 

@@ -36,10 +36,12 @@ __all__ = [
     "TargetSpec",
     "available",
     "fetch",
+    "is_head",
     "load_drafter",
     "load_target",
     "spec",
     "targets",
+    "unknown",
     "weights_folder",
 ]
 
@@ -133,7 +135,7 @@ def _draft(target: Target, method: str, draft: str, progress: Progress, allow_pa
         if "head" in named:
             return _trained_draft(target, head_folder(target.name, named["head"]))
         draft = named["target"]
-    elif spec(draft) is None and _is_head(path := path_of(draft, allow_paths)):
+    elif spec(draft) is None and is_head(path := path_of(draft, allow_paths)):
         return _trained_draft(target, path)
     model = load_target(draft, target.device, target.dtype, progress, allow_paths=allow_paths)
     with _one_error():
@@ -150,7 +152,7 @@ def _named(target: Target, method: str) -> dict[str, str]:
     return found.drafters[method]
 
 
-def _is_head(folder: Path) -> bool:
+def is_head(folder: Path) -> bool:
     """Whether a folder holds weights trained for some target, rather than a model that stands alone."""
     try:
         return "model_type" not in json.loads((folder / "config.json").read_text("utf-8"))
@@ -226,7 +228,7 @@ def weights_folder(target: Target, method: str, draft: str = "auto") -> Path | N
     if "head" in named:
         return head_folder(target.name, named["head"])
     folder = None if draft == "auto" or spec(draft) else Path(draft)
-    return folder if folder and (METHODS[method].needs == "head" or _is_head(folder)) else None
+    return folder if folder and (METHODS[method].needs == "head" or is_head(folder)) else None
 
 
 def _untrained(target: Target, method: str, folder: Path) -> CatalogError:

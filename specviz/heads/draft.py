@@ -78,20 +78,26 @@ def save(draft: nn.Module, d2t: torch.Tensor, facts: dict, folder: Path) -> None
 
 def load(folder: Path, target: Target) -> tuple[Target, torch.Tensor]:
     """(draft model, d2t). Raises ModelError that lists what does not fit, so that a half-loaded draft never runs."""
+    draft, d2t = read(folder, target.model, target.name)
+    embedding = target.model.get_input_embeddings().weight
+    draft = draft.to(device=embedding.device, dtype=embedding.dtype)
+    return Target(f"{target.name} draft", draft, target.tokenizer), d2t.to(embedding.device)
+
+
+def read(folder: Path, model: nn.Module, name: str) -> tuple[nn.Module, torch.Tensor]:
+    """(draft with stock modules, float32, d2t) for the target `model`, called `name`. Raises ModelError like load()."""
     facts = json.loads((folder / "config.json").read_text())
     tensors = load_file(folder / "model.safetensors")
-    d2t = tensors.pop("d2t", None)
-    if d2t is None or d2t.dtype != torch.int64 or d2t.ndim != 1 or bool(((d2t < 0) | (d2t >= target.vocab)).any()):
-        raise ModelError(f"The draft for {target.name} has no usable map of its ids to the target's (d2t).")
-    draft = build(target.model, facts["layers"], len(d2t))
+    d2t, vocab = tensors.pop("d2t", None), model.config.get_text_config().vocab_size
+    if d2t is None or d2t.dtype != torch.int64 or d2t.ndim != 1 or bool(((d2t < 0) | (d2t >= vocab)).any()):
+        raise ModelError(f"The draft for {name} has no usable map of its ids to the target's (d2t).")
+    draft = build(model, facts["layers"], len(d2t))
     wanted = {k: tuple(v.shape) for k, v in own_state(draft).items()}
     found = {k: tuple(v.shape) for k, v in tensors.items()}
     wrong = [f"missing {k}" for k in sorted(wanted.keys() - found.keys())]
     wrong += [f"unexpected {k}" for k in sorted(found.keys() - wanted.keys())]
     wrong += [f"{k} is {found[k]}, not {wanted[k]}" for k in sorted(wanted.keys() & found.keys()) if wanted[k] != found[k]]
     if wrong:
-        raise ModelError(f"The draft weights do not fit {target.name}: {'; '.join(wrong[:8])}.")
+        raise ModelError(f"The draft weights do not fit {name}: {'; '.join(wrong[:8])}.")
     draft.load_state_dict({k: v.float() for k, v in tensors.items()}, strict=False)
-    embedding = target.model.get_input_embeddings().weight
-    draft = draft.to(device=embedding.device, dtype=embedding.dtype)
-    return Target(f"{target.name} draft", draft, target.tokenizer), d2t.to(embedding.device)
+    return draft, d2t

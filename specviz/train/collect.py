@@ -49,9 +49,11 @@ def answers(model, prompts, temperatures: Sequence[float], max_new: int, stop_id
     work = [(turn, t, at) for turn, t in enumerate(temperatures) for at in range(0, len(prompts), batch)]
     for turn, temperature, at in tqdm(work, desc="answers", unit="batch", disable=None):
         path = out / f"answers-{turn}-{temperature:g}-{at:06d}.npz"
-        if not path.exists():
+        wanted = prompts[at : at + batch]
+        # a part of another size of batch answers other prompts
+        if not path.exists() or [c.prompt for c in read(path)] != [tuple(prompt) for prompt in wanted]:
             torch.manual_seed(turn * 1_000_003 + at)
-            write(path, answer(model, prompts[at : at + batch], temperature, max_new, stop_id))
+            write(path, answer(model, wanted, temperature, max_new, stop_id))
         result += read(path)
     return result
 
@@ -107,15 +109,20 @@ def collect(
     longest: int,
     seed: int,
     taps: Sequence[int] = (),
+    batch: int = 64,
+    most: int = 0,
 ) -> int:
     """Own answers to every distinct prompt of `data`, then text of `data` in random order up to `limit` tokens in all.
 
+    batch: prompts answered at once. most: of the prompts, chosen at random; 0: all.
     Returns how many conversations, at the front, are the target's own.
     """
     out.mkdir(parents=True, exist_ok=True)
     text = [c for path in data for c in read(path)]
     prompts = [prompt for prompt in unique_prompts(text) if len(prompt) <= longest // 2]
-    chosen = answers(model, prompts, temperatures, max_new, stop_id, batch=64, out=out)
+    if most and most < len(prompts):
+        prompts = [prompts[i] for i in sorted(np.random.default_rng(seed).permutation(len(prompts))[:most])]
+    chosen = answers(model, prompts, temperatures, max_new, stop_id, batch, out)
     own, total = len(chosen), sum(len(c.ids) for c in chosen)
     for index in np.random.default_rng(seed).permutation(len(text)):
         if total >= limit:

@@ -1,42 +1,102 @@
-"""`python -m specviz train ...`: the arguments, and from names to models."""
+"""`python -m specviz train ...`: the arguments, and from names to models. A head is one line of HEADS."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import shlex
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from specviz.heads import draft as draft_head
+from specviz.heads import files
+from specviz.heads.eagle3 import Eagle3
 from specviz.train import draft as distil
+from specviz.train import medusa, recurrent, scratch, specdec
 from specviz.train.collect import collect as run_collect
+from specviz.train.conversations import read
+from specviz.train.data import Data
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a trainer may want of a command."""
+
+    source: Path  # the target's folder
+    model: nn.Module  # the target, float32, stock modules
+    stop_ids: tuple[int, ...]
+    features: Path  # the folder that collect wrote
+    own: int  # how many conversations at its front are the target's own answers
+    out: Path
+    recipe: Any
+    commands: tuple[str, ...]  # that led here, this one last
+    folders: dict[str, Path | None]  # those of FOLDERS that the head takes
+
+    def data(self, taps: tuple[int, ...] = ()) -> Data:
+        return Data(self.features, self.model.device, taps, self.model.config.num_hidden_layers)
+
+    @property
+    def usual(self) -> tuple[Any, ...]:
+        return self.out, self.recipe, self.stop_ids, self.own, self.commands
 
 
 @dataclass(frozen=True)
 class Head:
-    """One subcommand. recipe: the dataclass whose fields are its options. train: called with the target's model, the data, the
-    folder for what comes out, the recipe, the ids that end a text, how many conversations are the target's own, the commands."""
+    """One subcommand. recipe: the dataclass whose fields are its options. folders: names of further options, see FOLDERS."""
 
     help: str
     recipe: type
-    train: Callable[..., dict[str, Any]]
-    data: Callable[[Path, Any], Any]  # (folder that collect wrote, the target's model) -> what `train` reads
-    folders: tuple[str, ...] = ("start",)  # further options, each a folder, that `train` takes by their names
+    train: Callable[[Given], dict[str, Any]]
+    folders: tuple[str, ...] = ()
 
 
-def stored(folder: Path, model: Any) -> distil.Data:
-    return distil.Data(folder, model.device)
+FOLDERS = {
+    "start": "earlier weights of the same kind to go on from",
+    "draft": "the draft model: a folder that train draft wrote, or a whole model's",
+    "head": "where the MTP module goes; with --mtp",
+}
+
+
+def features(kind: str) -> Callable[[Given], dict[str, Any]]:
+    """A head that reads features."""
+
+    def train(g: Given) -> dict[str, Any]:
+        taps = Eagle3.taps(g.model.config) if kind == "eagle3" else ()
+        return recurrent.train(kind, g.model, g.data(taps), *g.usual, start=g.folders["start"])
+
+    return train
+
+
+def acceptance(g: Given) -> dict[str, Any]:
+    draft, d2t = stock_draft(required(g, "draft"), g.model)
+    return specdec.train(g.model, draft, d2t, g.data(), g.out, g.recipe, g.own, g.commands)
+
+
+def from_nothing(g: Given) -> dict[str, Any]:
+    head = required(g, "head") if g.recipe.mtp else None
+    told = read(g.features / "conversations.npz")
+    return scratch.train(told, g.source, g.out, g.recipe, g.own, g.commands, head, str(g.model.device))
 
 
 HEADS: dict[str, Head] = {
-    "draft": Head("distil a small draft model cut out of the target", distil.Recipe, distil.train, stored),
+    "draft": Head(
+        "distil a small draft model cut out of the target",
+        distil.Recipe,
+        lambda g: distil.train(g.model, g.data(), *g.usual, start=g.folders["start"]),
+        ("start",),
+    ),
+    "medusa": Head("Medusa heads on the frozen target", medusa.MedusaRecipe, lambda g: medusa.train(g.model, g.data(), *g.usual)),
+    "eagle": Head("an EAGLE-1 head, which EAGLE-2 uses too", recurrent.EagleRecipe, features("eagle"), ("start",)),
+    "eagle3": Head("an EAGLE-3 head", recurrent.Eagle3Recipe, features("eagle3"), ("start",)),
+    "mtp": Head("an MTP module added to a finished target", recurrent.MtpRecipe, features("mtp"), ("start",)),
+    "specdec": Head("the acceptance head of a draft model", specdec.SpecdecRecipe, acceptance, ("draft",)),
+    "scratch": Head("a small model from nothing, with MTP in its loss or without", scratch.ScratchRecipe, from_nothing, ("head",)),
 }
-FOLDERS = {"start": "earlier weights of the same kind to go on from"}
 
 
 def arguments(heads) -> None:
@@ -48,8 +108,11 @@ def arguments(heads) -> None:
     p.add_argument("--max-new", type=int, default=160)
     p.add_argument("--limit", type=int, default=1_300_000, help="tokens in all")
     p.add_argument("--longest", type=int, default=512)
+    p.add_argument("--prompts", type=int, default=0, help="at most so many distinct prompts are answered; 0: all")
+    p.add_argument("--batch", type=int, default=64, help="prompts answered at once")
+    p.add_argument("--eagle3", action="store_true", help="keep the three further layers that eagle3 reads: four times the disk")
     p.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
-    p.add_argument("--threads", type=int, default=0)
+    p.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as many as it has")
     p.add_argument("--seed", type=int, default=0)
     for name, head in HEADS.items():
         p = heads.add_parser(name, help=head.help)
@@ -88,50 +151,74 @@ def run(a: argparse.Namespace) -> int:
     """The subcommand that was asked for."""
     if a.threads:
         torch.set_num_threads(a.threads)
-    return collect(a) if a.head == "collect" else train(a, HEADS[a.head])
+    return collect(a) if a.what == "collect" else train(a, HEADS[a.what])
 
 
-def raw_model(name: str, dtype: torch.dtype):
+def model_folder(name: str) -> Path:
+    """Of a name in models.yaml, a folder, or a GGUF file. Raises CatalogError."""
+    from specviz import catalog, fetch
+
+    if catalog.spec(name):
+        return catalog.fetch(name)
+    if Path(name).is_file():
+        return fetch.import_gguf(Path(name), fetch.cache_folder(), lambda fraction, sentence: None)
+    if (Path(name) / "config.json").is_file():
+        return Path(name)
+    raise catalog.unknown(name, True)
+
+
+def raw_model(folder: Path, dtype: torch.dtype) -> tuple[nn.Module, int]:
     """The library's model with stock modules (packed ones have no gradient), and the id that ends its answers."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from specviz import catalog, fetch, load
+    from specviz import load
 
-    folder = Path(name)
-    if catalog.spec(name):
-        folder = catalog.fetch(name)
-    elif folder.is_file():
-        folder = fetch.import_gguf(folder, fetch.cache_folder(), lambda fraction, sentence: None)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True, use_safetensors=True).eval()
     model = model.to(load.pick_device("auto"))
     return model, AutoTokenizer.from_pretrained(folder, local_files_only=True).eos_token_id
 
 
-def command_line() -> str:
+def stock_draft(folder: Path, model: nn.Module) -> tuple[nn.Module, torch.Tensor | None]:
+    """(a draft model with stock modules, the target's ids of its rows or None). Raises ModelError for what is no draft of `model`."""
+    from specviz import catalog
+
+    if catalog.is_head(folder):
+        return draft_head.read(folder, model, "the target")
+    return raw_model(folder, torch.float32)[0], None
+
+
+def required(g: Given, name: str) -> Path:
+    if g.folders[name] is None:
+        raise ValueError(f"--{name} is needed: {FOLDERS[name]}.")
+    return g.folders[name]
+
+
+def command_line(words: Sequence[str]) -> str:
     """What was typed, with folders reduced to their names: the record must not carry paths of a machine."""
-    words = [Path(word).name if "/" in word else word for word in sys.argv[1:]]
-    return "python -m specviz " + shlex.join(words)
+    return "python -m specviz " + shlex.join(Path(word).name if "/" in word else word for word in words)
 
 
 def collect(a: argparse.Namespace) -> int:
-    model, stop_id = raw_model(a.target, getattr(torch, a.dtype))
-    own = run_collect(model, stop_id, a.data, a.out, a.temperatures, a.max_new, a.limit, a.longest, a.seed)
-    (a.out / "collect.json").write_text(json.dumps({"own": own, "command": command_line()}) + "\n")
+    model, stop_id = raw_model(model_folder(a.target), getattr(torch, a.dtype))
+    last = model.config.num_hidden_layers  # which is kept anyway
+    taps = tuple(tap for tap in Eagle3.taps(model.config) if a.eagle3 and tap != last)
+    own = run_collect(model, stop_id, a.data, a.out, a.temperatures, a.max_new, a.limit, a.longest, a.seed, taps, a.batch, a.prompts)
+    (a.out / "collect.json").write_text(json.dumps({"own": own, "command": command_line(a.words)}) + "\n")
     return 0
 
 
 def train(a: argparse.Namespace, head: Head) -> int:
     try:
-        facts = json.loads((a.features / "collect.json").read_text())
-        own, before = facts["own"], [facts["command"]]
+        facts = json.loads((a.features / "collect.json").read_text("utf-8"))
+        own, before = int(facts["own"]), [str(facts["command"])]
     except (OSError, ValueError, KeyError, TypeError):
         raise ValueError(f"The folder {a.features.name} is not what `train collect` writes; run it first.") from None
-    model, stop_id = raw_model(a.target, torch.float32)
     folders = {name: getattr(a, name) for name in head.folders}
     if folders.get("start"):
-        before = json.loads((a.start / "config.json").read_text())["commands"]
-    done = head.train(
-        model, head.data(a.features, model), a.out, recipe_of(a, head.recipe), [stop_id], own, [*before, command_line()], **folders
-    )
+        before = files.read(a.start, "the weights to go on from")[0].get("commands", before)
+    source = model_folder(a.target)
+    model, stop_id = raw_model(source, torch.float32)
+    given = Given(source, model, (stop_id,), a.features, own, a.out, recipe_of(a, head.recipe), (*before, command_line(a.words)), folders)
+    done = head.train(given)
     print(json.dumps({key: value for key, value in done.items() if key != "curve"}))
     return 0

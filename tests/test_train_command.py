@@ -1,0 +1,121 @@
+"""`train` on the command line: every head of a small target, from its own answers to weights that the catalog loads."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from specviz import catalog
+from specviz.__main__ import main
+from specviz.drafters import METHODS
+from specviz.gguf_import import convert
+from specviz.train.command import HEADS
+from specviz.train.conversations import Conversation, read, write
+from tests.tinygguf import TOKENS
+from tests.tinygguf import write as write_gguf
+
+QUICK = ["--epochs", "1", "--tokens", "512", "--threads", "1"]
+MORE = {
+    "draft": ["--layers", "0", "--vocab", "40"],
+    "medusa": ["--heads", "2", "--vocab", "40"],
+    "eagle": ["--vocab", "40"],
+    "eagle3": ["--vocab", "40", "--steps", "2"],
+    "mtp": ["--vocab", "0", "--steps", "2"],
+    "specdec": ["--draft", "DRAFT"],
+    "scratch": ["--vocab", str(len(TOKENS)), "--hidden", "32", "--layers", "1", "--heads", "2", "--intermediate", "48", "--mtp", "0.3"],
+}
+USED_BY = {"medusa": ("medusa",), "eagle": ("eagle1", "eagle2"), "eagle3": ("eagle3",), "mtp": ("mtp",), "draft": ("draft_model",)}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a small model, conversations, and what collect made of both."""
+    folder = tmp_path_factory.mktemp("train")
+    (folder / "tiny").mkdir()
+    write_gguf(folder / "tiny.gguf", "llama")
+    convert(folder / "tiny.gguf", folder / "tiny", lambda fraction, text: None)
+    rng = np.random.default_rng(0)
+    said = [Conversation(rng.integers(10, len(TOKENS) - 4, rng.integers(8, 20)), int(rng.integers(2, 5))) for _ in range(120)]
+    write(folder / "said.npz", said)
+    words = ["train", "collect", "--target", folder / "tiny", "--data", folder / "said.npz", "--out", folder / "features", "--eagle3"]
+    words += ["--temperatures", 0, "--max-new", 6, "--limit", 2000, "--dtype", "float32", "--batch", 16, "--prompts", 40, "--threads", 1]
+    assert main([str(word) for word in words]) == 0
+    return folder
+
+
+def test_collect_answers_so_many_prompts_and_keeps_the_layers_that_heads_read(place):
+    facts = json.loads((place / "features" / "collect.json").read_text())
+    assert facts["own"] == 40 and str(place) not in facts["command"] and "train collect --target tiny" in facts["command"]
+    told = read(place / "features" / "conversations.npz")
+    assert len(told) > 40 and len({c.prompt for c in told[:40]}) == 40
+    layers = {file.name: file.stat().st_size for file in (place / "features").glob("*.f16")}
+    assert len(layers) == 3 and set(layers.values()) == {sum(len(c.ids) for c in told) * 64 * 2}
+
+
+@pytest.fixture(scope="module")
+def trained(place):
+    """name of a head -> the folder that its command wrote; drafts come first, for the head that judges them."""
+
+    def make(name):
+        out = place / "heads" / name
+        if not (out / "model.safetensors").is_file():
+            words = ["train", name, "--target", place / "tiny", "--features", place / "features", "--out", out, *QUICK, *MORE[name]]
+            words += ["--head", place / "heads" / "scratch-head"] if name == "scratch" else []
+            assert main([str(make("draft") if word == "DRAFT" else word) for word in words]) == 0
+        return out
+
+    return make
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head_is_one_command(trained, place, name):
+    out = trained(name)
+    facts = json.loads((out / ("training.json" if name == "scratch" else "config.json")).read_text())
+    assert facts["kind"] == name and facts["recipe"]["epochs"] == 1 and facts["answer_tokens"] > 100
+    assert [command.split()[4] for command in facts["commands"]] == ["collect", name] and str(place) not in json.dumps(facts)
+    target = catalog.load_target(str(place / "tiny"), "cpu", allow_paths=True)
+    for method in USED_BY.get(name, ()):
+        drafter = catalog.load_drafter(target, method, {}, str(out), allow_paths=True)
+        assert isinstance(drafter, METHODS[method])
+
+
+def test_a_small_model_from_nothing_is_a_target_with_its_head(trained):
+    out = trained("scratch")
+    target = catalog.load_target(str(out), "cpu", allow_paths=True)
+    assert target.vocab == len(TOKENS) and target.config.num_hidden_layers == 1
+    catalog.load_drafter(target, "mtp", {}, str(out.parent / "scratch-head"), allow_paths=True)
+
+
+def test_training_goes_on_from_earlier_weights(trained, place, tmp_path):
+    words = ["train", "mtp", "--target", place / "tiny", "--features", place / "features", "--out", tmp_path / "on", *QUICK, *MORE["mtp"]]
+    assert main([str(word) for word in [*words, "--start", trained("mtp")]]) == 0
+    commands = json.loads((tmp_path / "on" / "config.json").read_text())["commands"]
+    assert [command.split()[4] for command in commands] == ["collect", "mtp", "mtp"]
+
+
+def test_every_field_of_a_recipe_is_an_option(capsys):
+    for name, head in HEADS.items():
+        with pytest.raises(SystemExit):
+            main(["train", name, "--help"])
+        words = capsys.readouterr().out
+        assert all(f"--{field.name.replace('_', '-')} VALUE" in words for field in dataclasses.fields(head.recipe)), name
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["specdec"], "--draft is needed"),
+        (["scratch", "--mtp", "0.5"], "--head is needed"),
+        (["medusa", "--features", "EMPTY"], "is not what `train collect` writes"),
+        (["eagle", "--start", "EMPTY"], "holds none of"),
+        (["mtp", "--target", "/no/such"], "There is no model"),
+    ],
+)
+def test_refusals(place, tmp_path, capsys, words, said):
+    given = ["train", words[0], "--target", place / "tiny", "--features", place / "features", "--out", tmp_path / "out", *words[1:]]
+    assert main([str(tmp_path if word == "EMPTY" else word) for word in given]) == 2
+    err = capsys.readouterr().err.strip().splitlines()[-1]
+    assert said in err and err.startswith("specviz: ") and str(place) not in err
