@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from specviz.drafters.draft_model import DraftModel
+from specviz.drafters.medusa import Medusa
 from specviz.drafters.plain import Plain
 from specviz.drafters.prompt_lookup import PromptLookup
 from specviz.sampling import Sampling
@@ -23,7 +24,7 @@ from specviz.session import Scores
 from specviz.tree import Draft
 from specviz.verify import Coins, Verdict
 
-METHODS: dict[str, type] = {cls.name: cls for cls in (Plain, DraftModel, PromptLookup)}
+METHODS: dict[str, type] = {cls.name: cls for cls in (Plain, DraftModel, PromptLookup, Medusa)}
 
 
 @dataclass
