@@ -7,12 +7,13 @@ Model output never reaches the terminal raw: a control character in it could do 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from specviz import stats
 from specviz.trace import Header, Iteration, Trace
+from specviz.views.stream import is_chain
 from specviz.views.tokens import glyphs, pieces, running, unfinished, visible
 
 MARKS = {"accepted": "✓", "rejected": "✗", "untested": "·", "discarded": "⌿", "probe": "○", "recovered": "↻", "bonus": "+"}
@@ -28,6 +29,8 @@ CODES = {  # of the 256-colour table, legible on black and on white
     "bold": "1",
 }
 
+DEEPEST = 40  # indents: what is deeper stands there too
+
 
 def paint(text: str, name: str, color: bool) -> str:
     return f"\x1b[{CODES[name]}m{text}\x1b[0m" if color and text else text
@@ -37,7 +40,7 @@ def show(trace: Trace, color: bool = False) -> str:
     """The whole trace, lines ended by \\n. With `color` off there is no escape sequence in it."""
     texts = trace.texts()
     lines = [*header_lines(trace.header, color), "", legend(color)]
-    lines += [round_line(it, texts, color) for it in trace.iterations]
+    lines += [line for it in trace.iterations for line in round_lines(it, texts, color)]
     lines += ["", story(trace, color), "", *summary_lines(stats.summary(trace), color)]
     lines += [paint(f"error: {glyphs(it.message)}", "rejected", color) for it in trace.iterations if it.message]
     return "\n".join(lines) + "\n"
@@ -59,8 +62,9 @@ def listed(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
-def round_line(it: Iteration, texts: Mapping[int, bytes], color: bool = False) -> str:
-    """`12  ✓the ✓cat ✗sat ·on  ↻slept   2/4   21.3 ms`; depths of a tree are parted by › and siblings stand together as {a b}."""
+def round_lines(it: Iteration, texts: Mapping[int, bytes], color: bool = False) -> list[str]:
+    """`12  ✓the ✓cat ✗sat ·on  ↻slept   2/4   21.3 ms`. Under a round whose draft was a tree, that line has the accepted path alone
+    and the tree follows, indented: siblings stand one below the other, an only child follows its parent after ›."""
     own = {int(key): bytes.fromhex(value) for key, value in it.texts.items()}
     verdicts = stats.verdicts(it)
 
@@ -68,10 +72,8 @@ def round_line(it: Iteration, texts: Mapping[int, bytes], color: bool = False) -
         raw = own.get(token, texts.get(token))
         return paint(MARKS[name] + (f"#{token}" if raw is None else visible(raw)), name, color)
 
-    chips = [(node.depth, chip(node.token, verdict)) for node, verdict in zip(it.nodes, verdicts, strict=True)]
-    levels = [[text for _, text in level] for _, level in groupby(sorted(chips, key=lambda one: one[0]), key=lambda one: one[0])]
-    chain = all(len(level) == 1 for level in levels)
-    drafted = " ".join(level[0] for level in levels) if chain else " › ".join("{" + " ".join(level) + "}" for level in levels)
+    chips = [chip(node.token, verdict) for node, verdict in zip(it.nodes, verdicts, strict=True)]
+    chain = is_chain(it)
     if not stats.decided(it):
         last = ""
     elif len(it.emitted) > len(it.path):
@@ -79,9 +81,44 @@ def round_line(it: Iteration, texts: Mapping[int, bytes], color: bool = False) -
     else:
         last = chip(it.token, "discarded")
     count = f"{stats.accepted_count(it)}/{stats.draft_depth(it)}" if it.nodes else "–"
-    tail = [count, f"{1000 * it.time:.1f} ms", glyphs(it.reason, " "), f"stop: {it.stop}" if it.stop else ""]
+    probes = verdicts.count("probe")
+    wide = "" if chain else f"{len(chips) - probes} candidates" + (f", {probes} probe{'s' * (probes > 1)}" if probes else "")
+    tail = [count, wide, f"{1000 * it.time:.1f} ms", glyphs(it.reason, " "), f"stop: {it.stop}" if it.stop else ""]
+    drafted = " ".join(chips if chain else (chips[i] for i in it.path))
     parts = [paint(f"{it.index + 1:4}", "faint", color), drafted, last, paint("  ".join(part for part in tail if part), "faint", color)]
-    return "  ".join(part for part in parts if part)
+    first = "  ".join(part for part in parts if part)
+    return [first] if chain else [first, *tree_lines(it, chips, verdicts, color)]
+
+
+def tree_lines(it: Iteration, chips: Sequence[str], verdicts: Sequence[str], color: bool = False, most: int = 16) -> list[str]:
+    """The tree of a round, or, where that is more than `most` lines, what of it was judged and how much there was beside that."""
+    children: dict[int, list[int]] = {}
+    for i, node in enumerate(it.nodes):
+        children.setdefault(node.parent, []).append(i)
+    below = {-1}  # nodes that were judged, and those above them
+    for i in reversed(range(len(it.nodes))):
+        if i in below or verdicts[i] not in ("untested", "probe"):
+            below |= {i, it.nodes[i].parent}
+
+    def outline(shown: Callable[[int], bool]) -> list[str]:
+        kids = {node: [child for child in found if shown(child)] for node, found in children.items()}
+        lines, waiting = [], [(child, 0) for child in reversed(kids.get(-1, []))]
+        while waiting:
+            node, indent = waiting.pop()
+            line = [chips[node]]
+            while len(kids.get(node, [])) == 1:
+                (node,) = kids[node]
+                line.append(chips[node])
+            lines.append("      " + "  " * min(indent, DEEPEST) + " › ".join(line))
+            waiting += [(child, indent + 1) for child in reversed(kids.get(node, []))]
+        return lines
+
+    lines = outline(lambda node: True)
+    if len(lines) <= most:
+        return lines
+    left = Counter(verdict for i, verdict in enumerate(verdicts) if i not in below)
+    said = [f"{left[name]} {word}" for name, word in (("untested", "candidates not reached"), ("probe", "probes")) if left[name]]
+    return [*outline(below.__contains__), paint("      and " + ", ".join(said), "faint", color)]
 
 
 def story(trace: Trace, color: bool = False) -> str:
@@ -131,4 +168,4 @@ def stream_lines(records: Iterator[Header | Iteration], color: bool = False) -> 
     texts: dict[int, bytes] = {}
     for record in records:
         texts |= {int(key): bytes.fromhex(value) for key, value in record.texts.items()}
-        yield from header_lines(record, color) if isinstance(record, Header) else [round_line(record, texts, color)]
+        yield from header_lines(record, color) if isinstance(record, Header) else round_lines(record, texts, color)
