@@ -7,7 +7,7 @@ run can be compared with the true law to 1e-12.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import SimpleNamespace
 
@@ -75,6 +75,10 @@ class ToyTarget:
 
     def session(self, capacity: int, taps: Sequence[int] = ()) -> ToySession:
         return ToySession(self, taps)
+
+    def shallow(self, keep: Sequence[int]) -> ToyTarget:
+        """The flatter table, the fewer layers: alike, but not the same, as with a model that ends early."""
+        return replace(self, name=f"{self.name} ({len(keep)} layers)", table=self.table * (len(keep) / self.config.num_hidden_layers))
 
 
 class ToySession:

@@ -17,8 +17,12 @@ import torch
 
 from specviz.drafters.draft_model import DraftModel
 from specviz.drafters.medusa import Medusa
+from specviz.drafters.early_exit import EarlyExit
+from specviz.drafters.lookahead import Lookahead
 from specviz.drafters.plain import Plain
 from specviz.drafters.prompt_lookup import PromptLookup
+from specviz.drafters.suffix import Suffix
+from specviz.drafters.token_recycling import TokenRecycling
 from specviz.sampling import Sampling
 from specviz.session import Scores
 from specviz.tree import Draft
