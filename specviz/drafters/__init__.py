@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from specviz.drafters.draft_model import DraftModel
-from specviz.drafters.medusa import Medusa
 from specviz.drafters.early_exit import EarlyExit
 from specviz.drafters.lookahead import Lookahead
+from specviz.drafters.medusa import Medusa
 from specviz.drafters.plain import Plain
 from specviz.drafters.prompt_lookup import PromptLookup
 from specviz.drafters.suffix import Suffix
@@ -28,7 +28,9 @@ from specviz.session import Scores
 from specviz.tree import Draft
 from specviz.verify import Coins, Verdict
 
-METHODS: dict[str, type] = {cls.name: cls for cls in (Plain, DraftModel, PromptLookup, Medusa)}
+METHODS: dict[str, type] = {
+    cls.name: cls for cls in (Plain, DraftModel, PromptLookup, Suffix, TokenRecycling, Lookahead, EarlyExit, Medusa)
+}
 
 
 @dataclass
