@@ -52,7 +52,7 @@ RULES = {
     "catalog": (LOADING, {"torch", "safetensors"}),
     "train": (ENGINE | {"train"}, WEIGHTS | {"numpy", "tqdm"}),
     "views": (NUMBERS | {"views"}, {"plotly", "numpy"}),
-    "ui": (ENGINE | {"views", "ui"}, {"gradio", "torch", "numpy", "plotly"}),
+    "ui": (ENGINE | {"views", "ui", "choose"}, {"gradio", "torch", "numpy", "plotly"}),
     "arguments": ({"drafters", "train", "verify"}, set()),
     "choose": ({"drafters", "specs"}, set()),
     "__main__": (ENGINE | {"views", "train", "arguments", "choose"}, {"torch", "numpy"}),

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
+import gradio as gr
 import pytest
 
-from specviz.ui import offer
+from specviz import catalog, specs
+from specviz.drafters import METHODS, Knob
+from specviz.ui import controls, offer
 from specviz.ui.form import AskError, read
 from specviz.ui.run import Engine
 from specviz.ui.traceview import table
@@ -89,7 +96,7 @@ def test_texts_and_methods():
     assert refused(prompt=7).key == "page.err.value"
     assert refused(stop="\n".join("abcdefghi")).key == "page.err.stops"
     assert refused(temperature=1e-4).key == "page.err.cold" and read(SETUP.offer, sent(temperature=0.001)).sampling.temperature == 0.001
-    assert refused(methods=["medusa"]).key == "page.err.method"
+    assert refused(methods=["beam"]).key == "page.err.method"
     assert refused(methods="draft_model").key == refused(methods=[["draft_model"]]).key == "page.err.form"
     assert refused(seed="1" * 30).key == "page.err.whole"
     assert read(SETUP.offer, sent(methods=["prompt_lookup", "prompt_lookup", "plain"][:2])).methods == ("plain", "prompt_lookup")
@@ -101,6 +108,67 @@ def test_texts_and_methods():
 def test_facts_of_a_refusal_are_short_and_json():
     for value in (*BAD, "x" * 10**6, ["x" * 10**6]):
         assert len(json.dumps(refused(temperature=value).facts)) < 200
+
+
+def test_a_method_is_offered_where_its_weights_are():
+    notes = offer.from_catalog().notes
+    for spec in catalog.targets():
+        missing = [name for name in METHODS if not catalog.available(spec, name)]
+        assert notes[spec.name]["missing"] == missing and not set(missing) & {"plain", "prompt_lookup"}
+        for method in METHODS.keys() & spec.drafters.keys():
+            named = spec.drafters[method]
+            there = "target" in named or (specs.head_folder(spec.name, named["head"]) / "config.json").is_file()
+            assert there == (method not in missing)
+    own = offer.from_catalog(path="/models/mine", draft=["/models/small"])
+    free = [name for name, cls in METHODS.items() if cls.needs in ("", "target")]
+    assert own.notes["mine"]["missing"] == [name for name in METHODS if name not in free and name != "draft_model"]
+    assert own.defaults["methods"] == ["draft_model", "prompt_lookup"]
+    assert offer.from_catalog(path="/models/mine").defaults["methods"] == ["prompt_lookup"]
+    with pytest.raises(ValueError, match="METHOD=NAME"):
+        offer.from_catalog(path="/models/mine", draft=["/a", "/b"])
+
+
+def test_what_the_operator_names_drafts_for_the_operators_target_alone(monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        catalog, "load_drafter", lambda target, method, values, draft, progress, allow_paths: asked.append((draft, allow_paths))
+    )
+    setup = offer.from_catalog(path="/models/mine", draft=["/models/small"])
+    for name in ("mine", "smollm2-135m"):
+        for method in ("draft_model", "prompt_lookup"):
+            setup.engine.load_drafter(SimpleNamespace(name=name), method, {}, None)
+    assert asked == [("/models/small", True), ("auto", False), ("auto", False), ("auto", False)]
+
+
+def test_few_methods_are_ticked_at_first():
+    assert SETUP.defaults["methods"] == ["draft_model", "prompt_lookup"]
+    shown = offer.from_catalog()
+    missing = shown.notes[shown.defaults["target"]]["missing"]
+    assert shown.defaults["methods"] == [name for name in offer.TICKED if name not in missing and name in METHODS]
+
+
+def test_no_knob_has_the_name_of_another_value_in_the_address():
+    """The address writes a knob that all methods share without its method."""
+    page = (Path(offer.__file__).parents[2] / "assets" / "web" / "page.js").read_text("utf-8")
+    short = re.search(r"const SHORT = \{(.*?)\}", page)[1]
+    taken = {name for name in SETUP.offer.fields if "." not in name} | set(re.findall(r'"(\w+)"', short)) | {"lang"}
+    assert len(taken) > 20 and not taken & {knob.name for knobs in SETUP.offer.methods.values() for knob in knobs}
+
+
+def test_knobs_that_are_switches_or_have_no_limits():
+    listed = {
+        "toggle": (Knob("on", "bool", True, None, None, None, (), "h"), Knob("far", "int", 3, None, None, None, (), "h")),
+        "prompt_lookup": SETUP.offer.methods["prompt_lookup"],
+    }
+    some = replace(SETUP.offer, methods=listed)
+    values = {**SETUP.defaults, "methods": ["toggle"], "toggle.on": False, "toggle.far": -7}
+    assert read(some, [values[name] for name in some.fields]).knobs == {"toggle": {"on": False, "far": -7}}
+    for bad in ({"toggle.on": 1}, {"toggle.on": "true"}, {"toggle.far": 10**12}, {"toggle.far": 1.5}):
+        with pytest.raises(AskError):
+            read(some, [{**values, **bad}[name] for name in some.fields])
+    with gr.Blocks():
+        form = controls.build(some, {"toy": "Toy", "other": "Other"}, values)
+    assert type(form.components["toggle.on"]).__name__ == "Checkbox" and type(form.components["toggle.far"]).__name__ == "Number"
 
 
 def test_both_languages_have_every_string():
