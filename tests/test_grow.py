@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from specviz.drafters.grow import CERTAIN, EXAMPLES, USUAL, Experience, Grown, best, dynamic, static
+from specviz.drafters.grow import CERTAIN, EXAMPLES, START, USUAL, Experience, Grown, best, dynamic, static
 
 
 def random_tree(seed: int, count: int) -> tuple[list[float], list[int]]:
@@ -95,11 +95,23 @@ def test_a_fixed_tree_needs_all_parents_once(choices):
 
 def test_confidence_is_scaled_to_what_is_accepted():
     past = Experience()
-    assert past.scale(1, 0) == 1.0 and past.usual(1, 0) == USUAL[0] and past.usual(9, 7) == USUAL[-1]
+    assert past.scales(1, 6) == [1.0] * 6 and past.usual(1, 0) == USUAL[0] and past.usual(9, 7) == USUAL[-1] and past.scales(1, 0) == []
     for i in range(100):
         past.children(1, [0.4, 0.2], 0 if i % 5 < 4 else 1)
-    assert past.scale(1, 0) == pytest.approx((80 + EXAMPLES) / (40 + EXAMPLES)) and past.scale(1, 1) == pytest.approx(24 / 24)
-    assert past.usual(1, 0) == pytest.approx(82 / 104) and past.scale(2, 0) == 1.0  # other depths have their own
+    assert past.scales(1, 3) == pytest.approx([(80 + EXAMPLES) / (40 + EXAMPLES), 1.0, 1.0])
+    assert past.usual(1, 0) == pytest.approx(82 / 104) and past.scales(2, 1) == [1.0]  # other depths have their own
+    past.children(1, [0.1] * 6, 5)  # ranks from the fourth on are one
+    assert past.scales(1, 6)[3:] == pytest.approx([(1 + EXAMPLES) / (0.3 + EXAMPLES)] * 3)
+
+
+def test_old_rounds_fade():
+    past = Experience()
+    for _ in range(20):
+        past.children(1, [0.9], None)
+    seldom = past.usual(1, 0)
+    for _ in range(500):
+        past.round(1, 1.0)
+    assert seldom < 0.1 < USUAL[0] - 0.001 < past.usual(1, 0) and past.tokens == START[0] + 500
 
 
 def test_a_round_is_followed_as_far_as_the_candidates_go():
@@ -110,9 +122,9 @@ def test_a_round_is_followed_as_far_as_the_candidates_go():
     assert grown.parents == [-1, -1, 0, 0, 1] and grown.depth == [1, 1, 2, 2, 2]
     assert grown.scores == pytest.approx([0.6, 0.3, 0.3, 0.06, 0.15])
     grown.learn(past, [7, 4, 9])
-    assert past._hits == {(1, 0): 1, (1, 1): 0, (2, 0): 0, (2, 1): 1} and past._seen[1, 1] == 1
+    assert past._counts == {(1, 0): [1, 1, 0.6], (1, 1): [1, 0, 0.3], (2, 0): [1, 0, 0.5], (2, 1): [1, 1, 0.1]}
     grown.learn(past, [5, 3])
-    assert past._seen[1, 0] == 2 and past._seen[2, 0] == 1  # nothing after the first miss is known
+    assert past._counts[1, 0][:2] == [2, 1] and past._counts[2, 0][0] == 1  # nothing after the first miss is known
 
 
 def test_nothing_is_certain():
@@ -179,12 +191,12 @@ def test_automatic_growth_expands_only_what_may_be_kept():
 def test_a_draft_that_is_never_right_ends_with_no_tree_and_may_come_back():
     past = Experience()
     for _ in range(200):
-        grown, kept, _ = grow(own=(0.3, 0.2), past=past)
+        grown, kept, _ = grow(own=(0.3, 0.2), past=past, row_cost=0.1)
         grown.learn(past, [99])
         past.round(1, 1 + grown.spent)
     assert kept == [] and grown.passes == 1
     for _ in range(400):
-        grown, kept, _ = grow(own=(0.3, 0.2), past=past)
+        grown, kept, _ = grow(own=(0.3, 0.2), past=past, row_cost=0.1)
         grown.learn(past, [0, 0, 0])
     assert kept
 

@@ -17,6 +17,8 @@ CERTAIN = 0.98  # no node is surer than this, so that every further one costs it
 RANKS, DEPTHS = 4, 6  # ranks and depths from here on are counted together
 USUAL = (0.5, 0.15, 0.08, 0.04)  # acceptance by rank, given the parent, until a run has seen its own
 EXAMPLES = 4.0  # observations that what is believed beforehand weighs as much as
+FADE = 0.98  # weight of a round's counts in the next one
+NOTHING = (0.0, 0.0, 0.0)
 START = (12.0, 8.0)  # tokens and time that a run is taken to begin with: eight rounds at 1.5
 
 
@@ -69,34 +71,39 @@ class Experience:
 
     Counted at the root and at every accepted node: the children that were considered, with the drafter's confidence in each,
     and the one, if any, that the target then emitted. Whether they were in the tree that was sent does not matter.
+
+    Older rounds count less, so that what was given up after some bad luck is tried again, and a change of text is noticed.
     """
 
     tokens: float = START[0]
     time: float = START[1]
-    _seen: dict[tuple[int, int], float] = field(default_factory=dict)  # by depth and rank, capped
-    _hits: dict[tuple[int, int], float] = field(default_factory=dict)
-    _hoped: dict[tuple[int, int], float] = field(default_factory=dict)  # sum of confidences
+    _counts: dict[tuple[int, int], list[float]] = field(default_factory=dict)  # by depth and rank: seen, emitted, sum of confidences
 
     def children(self, depth: int, confidence: Sequence[float], hit: int | None) -> None:
         """confidence: of the children at `depth`, by rank; hit: the rank of the one that was emitted."""
         for rank, own in enumerate(confidence):
-            place = _place(depth, rank)
-            self._seen[place] = self._seen.get(place, 0.0) + 1
-            self._hits[place] = self._hits.get(place, 0.0) + (rank == hit)
-            self._hoped[place] = self._hoped.get(place, 0.0) + own
+            counts = self._counts.setdefault(_place(depth, rank), [0.0, 0.0, 0.0])
+            counts[0] += 1
+            counts[1] += rank == hit
+            counts[2] += own
 
     def round(self, tokens: int, time: float) -> None:
+        """Ends a round that brought so many tokens in so many target passes of one row."""
         self.tokens, self.time = self.tokens + tokens, self.time + time
+        for counts in self._counts.values():
+            counts[:] = [count * FADE for count in counts]
 
-    def scale(self, depth: int, rank: int) -> float:
-        """What to multiply a confidence by, so that at this depth and rank it matches what is accepted."""
-        place = _place(depth, rank)
-        return (self._hits.get(place, 0.0) + EXAMPLES) / (self._hoped.get(place, 0.0) + EXAMPLES)
+    def scales(self, depth: int, count: int) -> list[float]:
+        """By rank: what to multiply a confidence by, so that at this depth it matches what is accepted."""
+        found = [self._counts.get((min(depth, DEPTHS), rank), NOTHING) for rank in range(min(count, RANKS))]
+        by_rank = [(hits + EXAMPLES) / (hoped + EXAMPLES) for _, hits, hoped in found]
+        return by_rank + by_rank[-1:] * (count - len(by_rank))
 
     def usual(self, depth: int, rank: int) -> float:
         """Share of such nodes that are accepted where their parent was."""
         place = _place(depth, rank)
-        return (self._hits.get(place, 0.0) + EXAMPLES * USUAL[place[1]]) / (self._seen.get(place, 0.0) + EXAMPLES)
+        seen, hits, _ = self._counts.get(place, NOTHING)
+        return (hits + EXAMPLES * USUAL[place[1]]) / (seen + EXAMPLES)
 
 
 def _place(depth: int, rank: int) -> tuple[int, int]:
@@ -117,13 +124,15 @@ class Grown:
     spent: float = 0.0  # in target passes
 
     def add(self, parent: int, own: Sequence[float], tokens: Sequence[int], past: Experience) -> None:
+        """past: what the run has seen, by which confidences become chances."""
         depth, chance = (1, 1.0) if parent < 0 else (self.depth[parent] + 1, self.scores[parent])
         start = len(self.tokens)
         self.tokens += tokens
         self.own += own
         self.parents += [parent] * len(tokens)
         self.depth += [depth] * len(tokens)
-        self.scores += [chance * min(CERTAIN, confidence * past.scale(depth, rank)) for rank, confidence in enumerate(own)]
+        scales = past.scales(depth, len(own))
+        self.scores += [chance * min(CERTAIN, confidence * scale) for confidence, scale in zip(own, scales, strict=True)]
         self.families[parent] = range(start, len(self.tokens))
 
     def learn(self, past: Experience, emitted: Sequence[int]) -> None:
