@@ -55,14 +55,15 @@ def law_of(run: Callable[[ForkedCoins], tuple[int, ...]]) -> dict[tuple[int, ...
     return dict(law)
 
 
-def remembering(sampling: Sampling) -> Sampling:
-    """The same settings, each law computed once, in float64: the branches of a run ask for the same few laws over and over."""
+def remembering(sampling: Sampling, exact: bool = True) -> Sampling:
+    """The same settings, each law computed once: runs ask for the same few laws over and over. exact: in float64, so that laws
+    of a head that computes in float32 sum to one as closely as the enumeration needs it."""
     known: dict[tuple, torch.Tensor] = {}
     compute = sampling.probs
 
     def probs(logits, histories):
-        logits = logits.double()
-        key = (logits.numpy().tobytes(), *(history.numpy().tobytes() for history in histories))
+        logits = logits.double() if exact else logits
+        key = (logits.shape, logits.numpy().tobytes(), *(history.numpy().tobytes() for history in histories))
         if key not in known:
             known[key] = compute(logits, histories)
         return known[key]

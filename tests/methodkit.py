@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Callable
 
 import torch
 
 from specviz.drafters import METHODS, Knob, knob_values, knobs
-from specviz.session import Session
+from specviz.session import Session, Target
 from specviz.trace import Iteration
 from tests.tinymodels import Watched, prompt_ids
 
@@ -34,23 +35,19 @@ def small(name: str, target, limit: int = 3) -> dict:
 
 
 def variations(name: str, target, limit: int = 3) -> dict[str, dict]:
-    """The small setting, and from it each knob in turn at its ends (whole numbers: near the lower end) or at every choice."""
+    """The small setting under every choice, and from each of them every number in turn at its ends (whole ones: the lower end)."""
     base = small(name, target, limit)
-    found = {"small": base}
-    for knob in knobs(METHODS[name]):
-        if knob.kind == "choice":
-            values = knob.choices
-        elif knob.kind == "bool":
-            values = (False, True)
-        elif knob.kind == "int":
-            low = int(knob.min)
-            values = sorted({low, low + 1, min(limit + 1, int(knob.max))} | ({low + 2} if low == 0 else set()))
-        else:
-            values = (knob.min, (knob.min + knob.max) / 2, knob.max)
-        for value in values:
-            if value != base[knob.name]:
-                found[f"{knob.name}={value}"] = {**base, knob.name: value}
-    return found
+    switches = {k.name: k.choices or (False, True) for k in knobs(METHODS[name]) if k.kind in ("choice", "bool")}
+    found = []
+    for values in itertools.product(*switches.values()):
+        start = {**base, **dict(zip(switches, values, strict=True))}
+        found.append(start)
+        for knob in knobs(METHODS[name]):
+            if knob.kind == "int":
+                found += [{**start, knob.name: v} for v in range(int(knob.min), min(int(knob.min) + 2, limit + 1) + 1) if v <= knob.max]
+            elif knob.kind == "float":
+                found += [{**start, knob.name: v} for v in (knob.min, (knob.min + knob.max) / 2, knob.max)]
+    return {", ".join(f"{k}={v}" for k, v in values.items() if v != base[k]) or "small": values for values in found}
 
 
 def sizes(name: str, target) -> dict[str, dict]:
@@ -109,6 +106,12 @@ def no_probe_counts(iterations: list[Iteration]) -> None:
         assert [it.nodes[node].token for node in it.path] + [it.token] == it.emitted + it.discarded
 
 
+def once(drafter):
+    """The same drafter; a draft model's passes are made once each."""
+    models = {f.name: value for f in dataclasses.fields(drafter) if type(value := getattr(drafter, f.name)) is Target}
+    return dataclasses.replace(drafter, **{name: Once(model) for name, model in models.items()})
+
+
 class OncePass(Session):
     """A session that looks up a pass already made of the same tokens over a cache of the same content, bit for bit."""
 
@@ -138,6 +141,7 @@ class Once(Watched):
     def __init__(self, target):
         super().__init__(target)
         self.known = {}
+        self.config, self.vocab, self.context = target.config, target.vocab, target.context  # slow to ask a model for
 
     def session(self, *args, **more):
         session = OncePass(self.target, *args, **more)

@@ -18,8 +18,8 @@ from specviz.toy import ToyTarget, random_table
 from specviz.trace import Trace
 from specviz.verify import LOSSLESS
 from tests.chisquare import detectable, p_value
-from tests.law import decode_law, distance, total_variation, true_law
-from tests.methodkit import Once, built, no_probe_counts, prompt, sizes, small, variations, watched
+from tests.law import decode_law, distance, remembering, total_variation, true_law
+from tests.methodkit import Once, built, no_probe_counts, once, prompt, sizes, small, variations, watched
 from tests.test_decode import Ending, timeless
 from tests.tinymodels import Letters, Watched, emitted, library_greedy, run, tiny, tiny_model
 from tests.treedrafters import PrunedAfterDraw, RawTop, StaleQ, TreeDrafter
@@ -155,9 +155,11 @@ def drawn_truth(settings: str) -> dict:
 
 
 def draws(drafter, sampling: Sampling, runs: int = RUNS) -> list[tuple[int, ...]]:
-    found = []
+    """What that many seeds emit. Laws and passes that are known are looked up, by the content of all they depend on."""
+    drafter, sampling, found = once(drafter), remembering(sampling, exact=False), []
     for seed in range(runs):
-        _, *rounds = decode(drawn_target(), drafter, "", dataclasses.replace(sampling, seed=seed), Limits(3), capture=0, prompt_ids=PROMPT)
+        object.__setattr__(sampling, "seed", seed)
+        _, *rounds = decode(drawn_target(), drafter, "", sampling, Limits(3), capture=0, prompt_ids=PROMPT)
         found.append(tuple(emitted(rounds)))
     return found
 
