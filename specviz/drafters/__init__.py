@@ -16,9 +16,14 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from specviz.drafters.draft_model import DraftModel
+from specviz.drafters.eagle1 import Eagle1
+from specviz.drafters.eagle2 import Eagle2
+from specviz.drafters.eagle3 import Eagle3
 from specviz.drafters.early_exit import EarlyExit
+from specviz.drafters.hybrid import Hybrid, Lookups
 from specviz.drafters.lookahead import Lookahead
 from specviz.drafters.medusa import Medusa
+from specviz.drafters.mtp import Mtp
 from specviz.drafters.plain import Plain
 from specviz.drafters.prompt_lookup import PromptLookup
 from specviz.drafters.suffix import Suffix
@@ -29,7 +34,7 @@ from specviz.tree import Draft
 from specviz.verify import Coins, Verdict
 
 METHODS: dict[str, type] = {
-    cls.name: cls for cls in (Plain, DraftModel, PromptLookup, Suffix, TokenRecycling, Lookahead, EarlyExit, Medusa)
+    cls.name: cls for cls in (Plain, DraftModel, PromptLookup, Suffix, TokenRecycling, Lookahead, EarlyExit, Medusa, Lookups, Hybrid)
 }
 
 
