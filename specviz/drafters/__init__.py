@@ -34,7 +34,23 @@ from specviz.tree import Draft
 from specviz.verify import Coins, Verdict
 
 METHODS: dict[str, type] = {
-    cls.name: cls for cls in (Plain, DraftModel, PromptLookup, Suffix, TokenRecycling, Lookahead, EarlyExit, Medusa, Lookups, Hybrid)
+    cls.name: cls
+    for cls in (
+        Plain,
+        DraftModel,
+        PromptLookup,
+        Suffix,
+        TokenRecycling,
+        Lookahead,
+        EarlyExit,
+        Medusa,
+        Mtp,
+        Eagle1,
+        Eagle2,
+        Eagle3,
+        Lookups,
+        Hybrid,
+    )
 }
 
 
