@@ -82,16 +82,18 @@ class Verdict:
     kind: str  # "recovered" | "bonus"
     tests: tuple[Toss, ...]  # in the order in which they were made
     draw: float  # the uniform that drew `token`
-    residual: torch.Tensor | None  # float64[V] that `token` was drawn from, when it is not p itself
+    residual: torch.Tensor | None  # float[V] that `token` was drawn from, after a rejection (typical rule: never)
     fell_back: bool = False  # a residual without mass was replaced by p
 
 
 def residual_of(p: torch.Tensor, q: torch.Tensor | None, x: int) -> tuple[torch.Tensor, bool]:
-    """float64[V] normalised max(p - q, 0), and whether it had no mass, in which case it is p.
+    """float[V] normalised max(p - q, 0), and whether it had no mass, in which case it is p.
 
-    q None is the point mass on x. No mass means p = q up to rounding, where a rejection has probability zero: any law
-    is exact then, and p is finite.
+    q None is the point mass on x; nothing is taken away where p has none there, as with most siblings at temperature 0.
+    No mass means p = q up to rounding, where a rejection has probability zero: any law is exact then, and p is finite.
     """
+    if q is None and p[x] == 0:
+        return p, False
     left = p.double() if q is None else (p.double() - q.double()).clamp_(min=0)
     if q is None:
         left = left.clone()
