@@ -40,8 +40,9 @@ def place(tmp_path_factory):
     rng = np.random.default_rng(0)
     said = [Conversation(rng.integers(10, len(TOKENS) - 4, rng.integers(8, 20)), int(rng.integers(2, 5))) for _ in range(120)]
     write(folder / "said.npz", said)
-    words = ["train", "collect", "--target", folder / "tiny", "--data", folder / "said.npz", "--out", folder / "features", "--eagle3"]
+    words = ["train", "collect", "--target", folder / "tiny", "--data", folder / "said.npz", "--out", folder / "features"]
     words += ["--temperatures", 0, "--max-new", 6, "--limit", 2000, "--dtype", "float32", "--batch", 16, "--prompts", 40, "--threads", 1]
+    words += ["--taps", "eagle3"]
     assert main([str(word) for word in words]) == 0
     return folder
 
@@ -96,6 +97,30 @@ def test_training_goes_on_from_earlier_weights(trained, place, tmp_path):
     assert [command.split()[4] for command in commands] == ["collect", "mtp", "mtp"]
 
 
+def test_data_may_be_prompts_and_text_and_another_tokenizers(place, tmp_path):
+    (tmp_path / "p.jsonl").write_text('{"prompt": "hello"}\n\n{"prompt": "hello hello", "answer": "lo lo"}\n')
+    (tmp_path / "t.txt").write_text("hello hell lo\n" * 60)
+    words = ["train", "collect", "--target", place / "tiny", "--told-by", place / "tiny", "--out", tmp_path / "f"]
+    words += ["--data", tmp_path / "p.jsonl", tmp_path / "t.txt", place / "said.npz", "--temperatures", "--limit", 100_000, "--threads", 1]
+    assert main([str(word) for word in words]) == 0
+    told = read(tmp_path / "f" / "conversations.npz")
+    target = catalog.load_target(str(place / "tiny"), "cpu", allow_paths=True)
+    texts = [target.tokenizer.decode(c.ids) for c in told]
+    assert any(text.endswith("lo lo" + target.tokenizer.eos_token) for text in texts) and any(
+        text.startswith("hello hell lo\n") for text in texts
+    )
+    prompts = read(tmp_path / "f" / "told-0.npz")
+    assert [list(c.prompt) for c in prompts] == [target.encode(text, raw=False) for text in ("hello", "hello hello")]
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"text": 1}', '{"prompt": 1}', '{"prompt": "a", "answer": 2}', '["prompt"]'])
+def test_bad_data_is_one_sentence(place, tmp_path, capsys, content):
+    (tmp_path / "p.jsonl").write_text(content)
+    words = ["train", "collect", "--target", place / "tiny", "--out", tmp_path / "f", "--data", tmp_path / "p.jsonl"]
+    assert main([str(word) for word in words]) == 2
+    assert "specviz: p.jsonl " in capsys.readouterr().err
+
+
 def test_every_field_of_a_recipe_is_an_option(capsys):
     for name, head in HEADS.items():
         with pytest.raises(SystemExit):
@@ -112,10 +137,13 @@ def test_every_field_of_a_recipe_is_an_option(capsys):
         (["medusa", "--features", "EMPTY"], "is not what `train collect` writes"),
         (["eagle", "--start", "EMPTY"], "holds none of"),
         (["mtp", "--target", "/no/such"], "There is no model"),
+        (["collect", "--data", "x.npz", "--taps", "9"], "--taps takes eagle3 or numbers from 0 to 2, not '9'"),
+        (["collect", "--data", "x.md"], "x.md is neither"),
     ],
 )
 def test_refusals(place, tmp_path, capsys, words, said):
-    given = ["train", words[0], "--target", place / "tiny", "--features", place / "features", "--out", tmp_path / "out", *words[1:]]
+    given = ["train", words[0], "--target", place / "tiny", "--out", tmp_path / "out", *words[1:]]
+    given += [] if words[0] == "collect" or "--features" in words else ["--features", place / "features"]
     assert main([str(tmp_path if word == "EMPTY" else word) for word in given]) == 2
     err = capsys.readouterr().err.strip().splitlines()[-1]
     assert said in err and err.startswith("specviz: ") and str(place) not in err

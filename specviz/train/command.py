@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -19,8 +20,9 @@ from specviz.heads.eagle3 import Eagle3
 from specviz.train import draft as distil
 from specviz.train import medusa, recurrent, scratch, specdec
 from specviz.train.collect import collect as run_collect
-from specviz.train.conversations import read
+from specviz.train.conversations import read, write
 from specviz.train.data import Data
+from specviz.train.texts import conversations
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Given:
     out: Path
     recipe: Any
     commands: tuple[str, ...]  # that led here, this one last
-    folders: dict[str, Path | None]  # those of FOLDERS that the head takes
+    more: dict[str, Any]  # those of MORE that the head takes; None where not given
 
     def data(self, taps: tuple[int, ...] = ()) -> Data:
         return Data(self.features, self.model.device, taps, self.model.config.num_hidden_layers)
@@ -47,18 +49,19 @@ class Given:
 
 @dataclass(frozen=True)
 class Head:
-    """One subcommand. recipe: the dataclass whose fields are its options. folders: names of further options, see FOLDERS."""
+    """One subcommand. recipe: the dataclass whose fields are its options. more: names of further options, see MORE."""
 
     help: str
     recipe: type
     train: Callable[[Given], dict[str, Any]]
-    folders: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()
 
 
-FOLDERS = {
-    "start": "earlier weights of the same kind to go on from",
-    "draft": "the draft model: a folder that train draft wrote, or a whole model's",
-    "head": "where the MTP module goes; with --mtp",
+MORE = {
+    "start": (Path, "earlier weights of the same kind to go on from"),
+    "draft": (Path, "the draft model: a folder that train draft wrote, or a whole model's"),
+    "head": (Path, "where the MTP module goes; with --mtp"),
+    "limit_tokens": (int, "so many tokens of the conversations, from the front; else all"),
 }
 
 
@@ -67,7 +70,7 @@ def features(kind: str) -> Callable[[Given], dict[str, Any]]:
 
     def train(g: Given) -> dict[str, Any]:
         taps = Eagle3.taps(g.model.config) if kind == "eagle3" else ()
-        return recurrent.train(kind, g.model, g.data(taps), *g.usual, start=g.folders["start"])
+        return recurrent.train(kind, g.model, g.data(taps), *g.usual, start=g.more["start"])
 
     return train
 
@@ -80,6 +83,9 @@ def acceptance(g: Given) -> dict[str, Any]:
 def from_nothing(g: Given) -> dict[str, Any]:
     head = required(g, "head") if g.recipe.mtp else None
     told = read(g.features / "conversations.npz")
+    if g.more["limit_tokens"]:
+        ends = np.cumsum([len(c.ids) for c in told])
+        told = told[: int(np.searchsorted(ends, g.more["limit_tokens"])) + 1]
     return scratch.train(told, g.source, g.out, g.recipe, g.own, g.commands, head, str(g.model.device))
 
 
@@ -87,7 +93,7 @@ HEADS: dict[str, Head] = {
     "draft": Head(
         "distil a small draft model cut out of the target",
         distil.Recipe,
-        lambda g: distil.train(g.model, g.data(), *g.usual, start=g.folders["start"]),
+        lambda g: distil.train(g.model, g.data(), *g.usual, start=g.more["start"]),
         ("start",),
     ),
     "medusa": Head("Medusa heads on the frozen target", medusa.MedusaRecipe, lambda g: medusa.train(g.model, g.data(), *g.usual)),
@@ -95,14 +101,17 @@ HEADS: dict[str, Head] = {
     "eagle3": Head("an EAGLE-3 head", recurrent.Eagle3Recipe, features("eagle3"), ("start",)),
     "mtp": Head("an MTP module added to a finished target", recurrent.MtpRecipe, features("mtp"), ("start",)),
     "specdec": Head("the acceptance head of a draft model", specdec.SpecdecRecipe, acceptance, ("draft",)),
-    "scratch": Head("a small model from nothing, with MTP in its loss or without", scratch.ScratchRecipe, from_nothing, ("head",)),
+    "scratch": Head(
+        "a small model from nothing, with MTP in its loss or without", scratch.ScratchRecipe, from_nothing, ("head", "limit_tokens")
+    ),
 }
 
 
 def arguments(heads) -> None:
     p = heads.add_parser("collect", help="let the target answer prompts and keep its hidden states: what every head trains from")
     p.add_argument("--target", default="smollm2-135m", help="a name in models.yaml, a folder, or a GGUF file")
-    p.add_argument("--data", type=Path, nargs="+", required=True, help="conversation files (.npz)")
+    p.add_argument("--data", type=Path, nargs="+", required=True, help="conversations (.npz), prompts (.jsonl), any text (.txt)")
+    p.add_argument("--told-by", default="", help="whose ids the .npz files hold, where not the target's: a name, a folder, a GGUF file")
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--temperatures", type=float, nargs="*", default=[0.0, 0.8], help="one own answer to each prompt for each of these")
     p.add_argument("--max-new", type=int, default=160)
@@ -110,7 +119,7 @@ def arguments(heads) -> None:
     p.add_argument("--longest", type=int, default=512)
     p.add_argument("--prompts", type=int, default=0, help="at most so many distinct prompts are answered; 0: all")
     p.add_argument("--batch", type=int, default=64, help="prompts answered at once")
-    p.add_argument("--eagle3", action="store_true", help="keep the three further layers that eagle3 reads: four times the disk")
+    p.add_argument("--taps", nargs="*", default=[], help="further layers to keep, by number, or eagle3: the three that it reads")
     p.add_argument("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     p.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as many as it has")
     p.add_argument("--seed", type=int, default=0)
@@ -119,8 +128,9 @@ def arguments(heads) -> None:
         p.add_argument("--target", default="smollm2-135m", help="a name in models.yaml, a folder, or a GGUF file")
         p.add_argument("--features", type=Path, required=True, help="the folder that collect wrote")
         p.add_argument("--out", type=Path, required=True)
-        for folder in head.folders:
-            p.add_argument(f"--{folder}", type=Path, help=FOLDERS[folder])
+        for option in head.more:
+            kind, words = MORE[option]
+            p.add_argument(f"--{option.replace('_', '-')}", type=kind, help=words)
         p.add_argument("--threads", type=int, default=0, help="of the CPU; 0: as many as it has")
         recipe_options(p, head.recipe)
 
@@ -188,9 +198,9 @@ def stock_draft(folder: Path, model: nn.Module) -> tuple[nn.Module, torch.Tensor
 
 
 def required(g: Given, name: str) -> Path:
-    if g.folders[name] is None:
-        raise ValueError(f"--{name} is needed: {FOLDERS[name]}.")
-    return g.folders[name]
+    if g.more[name] is None:
+        raise ValueError(f"--{name} is needed: {MORE[name][1]}.")
+    return g.more[name]
 
 
 def command_line(words: Sequence[str]) -> str:
@@ -198,11 +208,40 @@ def command_line(words: Sequence[str]) -> str:
     return "python -m specviz " + shlex.join(Path(word).name if "/" in word else word for word in words)
 
 
+def taps_of(word: str, config: Any) -> tuple[int, ...]:
+    if word == "eagle3":
+        return Eagle3.taps(config)
+    if not word.isascii() or not word.isdigit() or int(word) > config.num_hidden_layers:
+        raise ValueError(f"--taps takes eagle3 or numbers from 0 to {config.num_hidden_layers}, not {word[:20]!r}.")
+    return (int(word),)
+
+
+def ids_of(a: argparse.Namespace, source: Path) -> list[Path]:
+    """Conversation files in the target's ids. What is none already is written as one beside what comes out."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
+    told_by = AutoTokenizer.from_pretrained(model_folder(a.told_by), local_files_only=True) if a.told_by else None
+    files = []
+    a.out.mkdir(parents=True, exist_ok=True)
+    for number, path in enumerate(a.data):
+        if path.suffix == ".npz" and told_by is None:
+            files.append(path)
+        else:
+            files.append(a.out / f"told-{number}.npz")
+            write(files[-1], conversations(path, tokenizer, a.longest, told_by))
+    return files
+
+
 def collect(a: argparse.Namespace) -> int:
-    model, stop_id = raw_model(model_folder(a.target), getattr(torch, a.dtype))
-    last = model.config.num_hidden_layers  # which is kept anyway
-    taps = tuple(tap for tap in Eagle3.taps(model.config) if a.eagle3 and tap != last)
-    own = run_collect(model, stop_id, a.data, a.out, a.temperatures, a.max_new, a.limit, a.longest, a.seed, taps, a.batch, a.prompts)
+    source = model_folder(a.target)
+    model, stop_id = raw_model(source, getattr(torch, a.dtype))
+    taps = sorted(
+        {tap for word in a.taps for tap in taps_of(word, model.config)} - {model.config.num_hidden_layers}
+    )  # the last is kept anyway
+    own = run_collect(
+        model, stop_id, ids_of(a, source), a.out, a.temperatures, a.max_new, a.limit, a.longest, a.seed, taps, a.batch, a.prompts
+    )
     (a.out / "collect.json").write_text(json.dumps({"own": own, "command": command_line(a.words)}) + "\n")
     return 0
 
@@ -213,12 +252,12 @@ def train(a: argparse.Namespace, head: Head) -> int:
         own, before = int(facts["own"]), [str(facts["command"])]
     except (OSError, ValueError, KeyError, TypeError):
         raise ValueError(f"The folder {a.features.name} is not what `train collect` writes; run it first.") from None
-    folders = {name: getattr(a, name) for name in head.folders}
-    if folders.get("start"):
+    more = {name: getattr(a, name) for name in head.more}
+    if more.get("start"):
         before = files.read(a.start, "the weights to go on from")[0].get("commands", before)
     source = model_folder(a.target)
     model, stop_id = raw_model(source, torch.float32)
-    given = Given(source, model, (stop_id,), a.features, own, a.out, recipe_of(a, head.recipe), (*before, command_line(a.words)), folders)
+    given = Given(source, model, (stop_id,), a.features, own, a.out, recipe_of(a, head.recipe), (*before, command_line(a.words)), more)
     done = head.train(given)
     print(json.dumps({key: value for key, value in done.items() if key != "curve"}))
     return 0
