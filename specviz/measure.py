@@ -18,7 +18,7 @@ from specviz.decode import Clock, Limits, decode
 from specviz.drafters import Drafter, Plain, knob_values
 from specviz.sampling import Sampling
 from specviz.stats import Summary, by_position, decided, summary
-from specviz.theory import cost_of_rows
+from specviz.theory import cost_of_rows, method_speedup
 from specviz.trace import Trace
 from specviz.weights import extra
 
@@ -34,10 +34,10 @@ def run(target, drafter: Drafter, prompt: str, sampling: Sampling, limits: Limit
 
 
 @torch.inference_mode()
-def row_cost(target, context: int = 200, repeats: int = 15) -> dict[int, float]:
+def row_cost(target, context: int = 200, repeats: int = 15, halted: Callable[[], bool] = lambda: False) -> dict[int, float]:
     """v(n): seconds of a target pass of n rows by those of one row, medians over interleaved repeats, behind `context` tokens.
 
-    Sizes and context that the target cannot hold are left out.
+    Sizes and context that the target cannot hold are left out. Empty where it was halted, which is asked once a repeat.
     """
     context = max(1, min(context, target.context - max(ROWS)))
     sizes = [n for n in ROWS if context + n <= target.context]
@@ -46,6 +46,8 @@ def row_cost(target, context: int = 200, repeats: int = 15) -> dict[int, float]:
     seconds: dict[int, list[float]] = {n: [] for n in sizes}
     clock = Clock(target.device)
     for _ in range(repeats + 3):
+        if halted():
+            return {}
         for n in sizes:
             clock.lap()
             session.forward([5] * n, tuple(range(-1, n - 1)))
@@ -69,7 +71,7 @@ class Measurement:
     """Methods over prompts. `steps` names the work in its order, `row` sums up what has been done of it at any time.
 
     methods: name -> maker of a fresh drafter; plain is added in front where it is missing. prompts: (text, raw: without a chat
-    template). halted: asked once a round; the run it ends is not counted.
+    template). halted: asked once a round; the run it ends is not counted. passes: of each size, to measure what rows cost.
     """
 
     def __init__(
@@ -82,10 +84,11 @@ class Measurement:
         repeats: int = 1,
         rule: str = "token",
         halted: Callable[[], bool] = lambda: False,
+        passes: int = 15,
     ):
         self.target, self.prompts, self.sampling, self.limits, self.repeats, self.rule = target, prompts, sampling, limits, repeats, rule
         self.methods: dict[str, Make] = {"plain": Plain, **methods}
-        self.halted = halted
+        self.halted, self.passes = halted, passes
         self.v: dict[int, float] = {}
         self.runs: dict[str, dict[tuple[int, int], tuple[Trace, Summary]]] = {name: {} for name in self.methods}  # (prompt, repeat)
         self.facts: dict[str, dict[str, Any]] = {}
@@ -126,7 +129,7 @@ class Measurement:
         self.facts[name]["lossless"] = header.lossless
 
     def _rows(self) -> None:
-        self.v = row_cost(self.target)
+        self.v = row_cost(self.target, repeats=self.passes, halted=self.halted)
 
     def _run(self, name: str, key: tuple[int, int]) -> None:
         trace = self.decode(name, key[0])
@@ -167,7 +170,8 @@ class Measurement:
         rows = [1 + len(it.nodes) for it in rounds]
         usual = sum(map(v, rows)) / len(rows)
         tau, speedup = tokens / iterations, tokens / seconds / base_rate
-        predicted = tau / (each["draft"] / self.unit + usual)
+        # all drafting of a round counts as one pass, which serves drafters without any too; v is the mean of each round's own
+        predicted = method_speedup(tau, sum(rows) / len(rows), 1, each["draft"] / self.unit, lambda _: usual)
         return spread([statistics.median(a.tokens_per_s for (_, a), _ in of_prompt) for of_prompt in pairs.values()]) | {
             "tokens_per_s_overall": round(tokens / seconds, 3),
             "speedup": round(speedup, 4),  # total tokens by total time, on both sides

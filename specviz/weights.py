@@ -60,8 +60,8 @@ def _modules(holder: Any, visited: set[int]) -> Iterator[nn.Module]:
 def trained(folder: Path) -> dict[str, Any] | None:
     """How the weights in a folder came about, from their config.json; None where it holds none. Unknown facts are left out.
 
-    Keys: parameters; bytes (of the file); answer_tokens, conversations (trained on); agree (share of held-out positions, the
-    target's own answers, at which the head's best token is the target's); command (the last one).
+    Keys: parameters; bytes (of the file); answer_tokens, conversations (trained on); agree (share of held-out positions, in the
+    target's own answers where there are some, at which the first drafted token is the target's best); command (the last one).
     """
     file = folder / "model.safetensors"
     try:
@@ -72,11 +72,13 @@ def trained(folder: Path) -> dict[str, Any] | None:
     if not isinstance(facts, dict):
         return found
     found |= {key: facts[key] for key in ("parameters", "answer_tokens", "conversations") if _count(facts.get(key))}
-    agree = facts.get("held_out")
-    for key in ("own", "agree"):
-        agree = agree.get(key) if isinstance(agree, Mapping) else None
-    if isinstance(agree, float) and 0 <= agree <= 1:
-        found["agree"] = agree
+    held_out = facts.get("held_out")
+    for answers in ("own", "text"):
+        report = held_out.get(answers) if isinstance(held_out, Mapping) else None
+        agree = report.get("agree") if isinstance(report, Mapping) else None
+        agree = agree[0] if isinstance(agree, list) and agree else agree  # by depth
+        if isinstance(agree, float) and 0 <= agree <= 1:
+            found.setdefault("agree", agree)
     commands = facts.get("commands") or [facts.get("command")]
     if isinstance(commands, list) and isinstance(commands[-1], str):
         found["command"] = commands[-1][:TEXT]

@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import gradio as gr
@@ -43,7 +43,7 @@ class PagedToy(ToyTarget):
         return HOSTILE[token % len(HOSTILE)].encode() if self.hostile else super().token_bytes(token)
 
     def session(self, capacity, taps=()):
-        return PagedSession(self)
+        return PagedSession(self, taps)
 
     def encode(self, prompt: str, raw: bool) -> list[int]:
         return [ord(c) % self.vocab for c in prompt]
@@ -64,6 +64,14 @@ def partly_right(target: PagedToy, values: dict) -> object:
     """A draft model that often agrees with the toy target."""
     table = 0.7 * random_table(26, 2, 0) + 0.3 * random_table(26, 2, 1)
     return METHODS["draft_model"](model=ToyTarget(table.log_softmax(-1), order=2, name="toy-draft"), **values)
+
+
+def drafter(target: PagedToy, method: str, values: dict) -> object:
+    """Any method on a toy: a draft model that is often right, untrained weights where some are needed."""
+    needs = METHODS[method].needs
+    if needs == "model":
+        return partly_right(target, values)
+    return METHODS[method](**values) if needs == "" else replace(METHODS[method].tiny(target), **values)
 
 
 @dataclass
@@ -100,7 +108,7 @@ def served(traces: Path = Path("none"), **how) -> Iterator[Served]:
         return models[name]
 
     def load_drafter(target, method, values, progress):
-        return partly_right(target, values) if METHODS[method].needs == "model" else METHODS[method](**values)
+        return drafter(target, method, values)
 
     names = [*models, "absent", "broken"]
     setup = offer.arrange(names, {name: name.title() for name in names}, {}, Engine(load_target, load_drafter), **how)

@@ -16,12 +16,12 @@ from specviz.ui import offer
 from specviz.ui.form import read
 from specviz.ui.run import Engine, Run, drain, work
 from specviz.ui.store import Store
-from tests.pagekit import partly_right, toy, until
+from tests.pagekit import drafter, toy, until
 
 
 def setup_of(**models):
     def load_drafter(target, method, values, progress):
-        return partly_right(target, values) if METHODS[method].needs == "model" else METHODS[method](**values)
+        return drafter(target, method, values)
 
     return offer.arrange(list(models), {}, {}, Engine(lambda name, device, dtype, progress: models[name](progress), load_drafter))
 

@@ -12,7 +12,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.trace import MAX_BYTES, TraceError
-from specviz.ui import charts_tab, controls, files, traceview
+from specviz.ui import charts_tab, controls, files, methods_tab, traceview
 from specviz.ui.form import AskError, Offer, read
 from specviz.ui.offer import Setup
 from specviz.ui.parts import Files, Header, Status
@@ -21,6 +21,7 @@ from specviz.ui.store import Store
 from specviz.ui.traceview import TraceView
 
 ASSETS = Path(__file__).parents[2] / "assets"
+SHELL = ("page", "methods")  # style and script each
 QUEUE = 16  # visitors waiting at most, beside the one whose run decodes
 SESSIONS = 300  # visitors whose last values the server keeps
 TITLE = "specviz · speculative decoding · 投机解码"
@@ -143,6 +144,8 @@ def build(setup: Setup, traces: Path = ASSETS / "traces") -> gr.Blocks:
                 TraceView("inspect", page.store.lookup, elem_id="inspect")
             with form.extra("tab_charts", gr.Tab("Charts", id="charts")):
                 charts_tab.build(page.store)
+            with form.extra("tab_methods", gr.Tab("Methods", id="methods")):
+                methods_tab.build(demo, offer, setup.engine, form)
         values, dressed = list(form.components.values()), [*form.components.values(), *form.extras.values()]
         wire(demo, page, form, values, dressed, header=header, go=go, stop=stop, status=status, race=race, tabs=tabs, upload=upload)
     demo.queue(max_size=QUEUE, api_open=False, default_concurrency_limit=4)
@@ -193,9 +196,9 @@ def wire(demo, page: Page, form, values, dressed, *, header, go, stop, status, r
 def head(spec: dict[str, Any]) -> str:
     """For launch(head=...), after the views' own: style and script of the shell, and what it must know of the form."""
     web = ASSETS / "web"
-    script = (web / "page.js").read_text("utf-8")
+    style, script = ("\n".join((web / f"{name}.{kind}").read_text("utf-8") for name in SHELL) for kind in ("css", "js"))
     known = json.dumps(spec, ensure_ascii=False).replace("<", "\\u003c")  # no string can end the script element
-    return f"<style>{(web / 'page.css').read_text('utf-8')}</style><script>{script}\nwindow.specviz.page.spec = {known};</script>"
+    return f"<style>{style}</style><script>{script}\nwindow.specviz.page.spec = {known};</script>"
 
 
 def launch(demo: gr.Blocks, **keywords: Any) -> Any:

@@ -102,7 +102,7 @@ class Run:
 def work(run: Run, ask: Ask, engine: Engine) -> None:
     """The worker. Ends within one iteration once run.stop is set, and always sets run.done."""
     try:
-        with _turn(engine.lock, run):
+        with Turn(engine.lock, run.stop):
             _decode(run, ask, engine)
     except Stopped:
         run.mark_stopped()
@@ -116,15 +116,15 @@ def work(run: Run, ask: Ask, engine: Engine) -> None:
         run.done.set()
 
 
-class _turn:
+class Turn:
     """The engine's lock, waited for without missing a stop."""
 
-    def __init__(self, lock: Any, run: Run):
-        self.lock, self.run = lock, run
+    def __init__(self, lock: Any, stop: threading.Event):
+        self.lock, self.stop = lock, stop
 
     def __enter__(self) -> None:
         while not self.lock.acquire(timeout=0.05):
-            if self.run.stop.is_set():
+            if self.stop.is_set():
                 raise Stopped
 
     def __exit__(self, *_: object) -> None:
