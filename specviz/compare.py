@@ -84,7 +84,6 @@ class Costs:
     """What a mean round of a lane costs, in units of plain's mean target pass (one row)."""
 
     gamma: float  # mean depth drafted
-    rows: float  # mean rows of a target pass: the root's and one for each node, probes too
     chain: bool  # no round drafted siblings, so that depth is the number of tokens
     c: float | None  # one drafter forward; None for a drafter that needs none
     v: float  # the target pass
@@ -102,6 +101,11 @@ class Costs:
         return tau * (1 + self.plain_extra) / self.round
 
 
+def is_chain(lane: Trace) -> bool:
+    """Whether no round drafted siblings or probes, so that its depth is its length."""
+    return all(node.parent == i - 1 and not node.probe for it in lane.iterations for i, node in enumerate(it.nodes))
+
+
 def costs(lane: Trace, plain: Trace | None = None) -> Costs | None:
     """None where a clock shows nothing. Without a plain lane the lane's own target pass is the unit, hence v = 1."""
     own, base = summary(lane), summary(plain or lane)
@@ -113,8 +117,7 @@ def costs(lane: Trace, plain: Trace | None = None) -> Costs | None:
     its = [it for it in lane.iterations if decided(it)]
     return Costs(
         gamma=sum(map(draft_depth, its)) / len(its),
-        rows=1 + sum(len(it.nodes) for it in its) / len(its),
-        chain=all(node.parent == i - 1 for it in its for i, node in enumerate(it.nodes)),
+        chain=is_chain(lane),
         c=None if pass_seconds is None else pass_seconds / unit,
         v=each["target"],
         draft=each["draft"],
@@ -125,18 +128,17 @@ def costs(lane: Trace, plain: Trace | None = None) -> Costs | None:
 
 
 def by_length(cost: Costs, alpha: float, v: theory.Cost | None = None, most: int = 16) -> list[float]:
-    """Theory's speed-up for draft lengths 0 .. most at this run's alpha and costs. Of a tree: for depths, each as wide as this run's.
+    """Theory's speed-up for draft lengths 0 .. most at this run's alpha and costs. For chains.
 
     v: measured cost of n rows; without it, a straight line through this run's mean target pass.
     """
     # a drafter without forwards (a look-up) costs the same for any length
     each, fixed = (cost.c, 0.0) if cost.c is not None else (0.0, cost.draft)
     rise = max(0.0, cost.v - 1) / cost.gamma
-    wide = (cost.rows - 1) / cost.gamma  # rows a level
-    of_rows = (lambda depth: v(1 + wide * depth)) if v else (lambda depth: 1 + rise * depth)
+    v = v or (lambda rows: 1 + rise * (rows - 1))
     own = 1 + cost.plain_extra  # plain's whole round is the unit of a speed-up, not its target pass alone
     extra = (fixed + cost.overhead + cost.record) / own
-    return theory.speedup_curve(alpha, each / own, lambda rows: of_rows(rows - 1) / own, extra, most)
+    return theory.speedup_curve(alpha, each / own, lambda rows: v(rows) / own, extra, most)
 
 
 def predicted_tau(lane: Trace) -> float | None:
@@ -147,7 +149,7 @@ def predicted_tau(lane: Trace) -> float | None:
     own, its = summary(lane), [it for it in lane.iterations if decided(it)]
     if own.alpha is None:
         return None
-    if all(node.parent == i - 1 for it in its for i, node in enumerate(it.nodes)):
+    if is_chain(lane):
         return sum(theory.expected_tokens(own.alpha, draft_depth(it)) for it in its) / len(its)
     found = expectation(lane)
     return found and found.expected

@@ -19,6 +19,7 @@ it by summing over every draft and every branch, which is why randomness comes i
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -175,11 +176,17 @@ def typical_rule(draft: Draft, p: torch.Tensor, coins: Coins, epsilon: float = 0
     in nats. Chance has no say: thresholds are 1 or 0. Of all paths of such tokens the longest is accepted, the likelier
     one of equals; the token after it is drawn from p. p: float[N + 1, V], as for the token rule.
     """
-    limits = [min(epsilon, delta * float(torch.special.entr(law.double()).sum().neg().exp())) for law in p]
+
+    @functools.cache
+    def limit(row: int) -> float:
+        return min(epsilon, delta * float(torch.special.entr(p[row].double()).sum().neg().exp()))
+
     passes, length, weight = [], [0], [0.0]  # of the path down to each row, -1 where one of its tokens fails
     for node, parent in enumerate(draft.parents):
         mass = float(p[parent + 1, draft.tokens[node]])
-        passes.append(not draft.is_probe(node) and mass > limits[parent + 1])
+        # what is above epsilon, or below the limit of a law without preference, needs no entropy, which costs a pass over the row
+        close = delta / p.shape[-1] < mass <= epsilon
+        passes.append(not draft.is_probe(node) and (mass > limit(parent + 1) if close else mass > epsilon))
         good = passes[node] and length[parent + 1] >= 0
         length.append(length[parent + 1] + 1 if good else -1)
         weight.append(weight[parent + 1] + math.log(mass) if good else 0.0)

@@ -107,17 +107,9 @@ def test_a_tree_is_predicted_by_its_nodes_and_a_chain_by_its_alpha():
     tree = traces.tree()
     assert compare.predicted_tau(tree) == pytest.approx(1.81)
     cost = compare.costs(tree, PLAIN)
-    assert (cost.gamma, cost.rows, cost.chain) == (2, 6, False)
+    assert (cost.gamma, cost.chain) == (2, False)
     chain = traces.f5()
     assert compare.predicted_tau(chain) == pytest.approx(sum(0.7**i for i in range(5))) and compare.costs(chain, PLAIN).chain
-    assert compare.costs(chain, PLAIN).rows == 5
     assert compare.predicted_tau(traces.run(0, plain=True)) is None
     drawn = dataclasses.replace(tree.iterations[0], nodes=[dataclasses.replace(n, q=0.9) for n in tree.iterations[0].nodes])
     assert compare.predicted_tau(dataclasses.replace(tree, iterations=[drawn])) is None
-
-
-def test_other_depths_of_a_tree_are_as_wide_as_it_was():
-    cost = compare.costs(traces.tree(), PLAIN)
-    rows = []
-    compare.by_length(cost, 0.5, lambda n: rows.append(n) or 1.0, most=2)
-    assert rows == pytest.approx([3.5, 6])

@@ -179,6 +179,13 @@ def test_the_theory_curve_meets_the_measurement_where_theory_holds():
     assert best.y[0] == max(curve.y)
 
 
+def test_theory_of_lengths_is_not_drawn_for_a_tree():
+    plain = traces.run(0, 0, 0, plain=True)
+    for figure in (charts.expected_tokens(traces.tree()), charts.speedup_by_gamma(traces.tree(), plain)):
+        assert any(len(one.x) == 1 for one in figure.data)  # the run itself is
+        assert all(len(one.x) <= 2 for one in figure.data)
+
+
 def test_both_languages_have_every_word():
     assert palette.WORDS["en"].keys() == palette.WORDS["zh"].keys()
     assert all(word for table in palette.WORDS.values() for word in table.values())

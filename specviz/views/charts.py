@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from specviz import stats, theory
-from specviz.compare import by_length, costs
+from specviz.compare import by_length, costs, is_chain
 from specviz.trace import Trace
 from specviz.views.palette import ACCEPTED, BONUS, LANES, PARTS, RECOVERED, REJECTED, UNTESTED, WORDS
 
@@ -132,11 +132,14 @@ def speed_over_time(lanes: Mapping[str, Trace], lang: str = "en", dark: bool = F
 
 
 def expected_tokens(trace: Trace, lang: str = "en", dark: bool = False) -> go.Figure:
-    """Tokens a target pass against alpha, for the draft lengths this run had, and the run itself as a point."""
+    """Tokens a target pass against alpha, for the draft lengths this run had, and the run itself as a point.
+
+    The curve is that of chains: the paths of a tree end at different depths, which alpha alone does not tell.
+    """
     words, total = WORDS[lang], stats.summary(trace)
     depths = [stats.draft_depth(it) for it in trace.iterations if stats.decided(it)]
     figure = blank(words["expected"], words["alpha"], words["tokens_pass"], dark)
-    if depths:
+    if depths and is_chain(trace):
         x = [i / 50 for i in range(51)]
         y = [sum(theory.expected_tokens(alpha, depth) for depth in depths) / len(depths) for alpha in x]
         figure.add_trace(go.Scatter(x=x, y=y, mode="lines", name=words["theory"], line=dict(color=ACCEPTED, width=2.5)))
@@ -151,17 +154,18 @@ def speedup_by_gamma(
 ) -> go.Figure:
     """Theory's speed-up for other draft lengths at this run's alpha and costs, and this run as a point.
 
-    v: measured cost of n rows; without it, a straight line through this run's mean target pass.
+    v: measured cost of n rows; without it, a straight line through this run's mean target pass. A tree has no length to change.
     """
     words, total, cost = WORDS[lang], stats.summary(trace), costs(trace, plain)
     figure = blank(words["speedup"], words["gamma"], words["times_plain"], dark)
     if cost is not None and total.alpha is not None and cost.gamma > 0:
-        curve = by_length(cost, total.alpha, v, most)
-        style = dict(color=ACCEPTED, width=2.5)
-        figure.add_trace(go.Scatter(x=list(range(most + 1)), y=curve, mode="lines+markers", name=words["theory"], line=style))
-        best = max(range(most + 1), key=lambda gamma: curve[gamma])
-        ring = dict(color=BONUS, size=15, symbol="star")
-        figure.add_trace(go.Scatter(x=[best], y=[curve[best]], mode="markers", name=f"{words['best']}: γ = {best}", marker=ring))
+        if cost.chain:
+            curve = by_length(cost, total.alpha, v, most)
+            style = dict(color=ACCEPTED, width=2.5)
+            figure.add_trace(go.Scatter(x=list(range(most + 1)), y=curve, mode="lines+markers", name=words["theory"], line=style))
+            best = max(range(most + 1), key=lambda gamma: curve[gamma])
+            ring = dict(color=BONUS, size=15, symbol="star")
+            figure.add_trace(go.Scatter(x=[best], y=[curve[best]], mode="markers", name=f"{words['best']}: γ = {best}", marker=ring))
         diamond = dict(color=REJECTED, size=13, symbol="diamond")
         measured = cost.speedup(total.tau)
         figure.add_trace(

@@ -127,8 +127,7 @@ def verdict(lane: Trace, plain: Trace) -> dict[str, Any]:
     if cost is None or measured is None or own.tau is None:
         return found
     depths = [stats.draft_depth(it) for it in lane.iterations if stats.decided(it)]
-    if own.alpha is not None:
-        tau = sum(theory.expected_tokens(own.alpha, depth) for depth in depths) / len(depths)
+    if (tau := compare.predicted_tau(lane)) is not None:
         found["predicted"] = cost.speedup(tau)
     key = compare.slower_reason(measured, own.tau, cost)
     if key is not None:
@@ -136,8 +135,8 @@ def verdict(lane: Trace, plain: Trace) -> dict[str, Any]:
         needed = theory.alpha_from_tokens(max(1.0, cost.round / (1 + cost.plain_extra)), depths)
         facts = {"gamma": cost.gamma, "alpha": own.alpha, "needed": needed, "c": cost.c, "v": cost.v, "tau": own.tau}
         facts |= {"draft": cost.draft, "overhead": cost.overhead, "record": cost.record}
-        # only where a draft is as long as asked for does another length mean another speed
-        if own.alpha is not None and cost.c is not None and cost.gamma > 0:
+        # only where a draft is as long as asked for, and no tree, does another length mean another speed
+        if own.alpha is not None and cost.c is not None and cost.gamma > 0 and cost.chain:
             curve = compare.by_length(cost, own.alpha)
             best = max(range(len(curve)), key=curve.__getitem__)
             facts |= {"best": best, "best_speedup": curve[best]}
