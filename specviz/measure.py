@@ -116,11 +116,12 @@ class Measurement:
 
     def _warm(self, name: str) -> None:
         drafter = self.methods[name]()
+        source = drafter.source  # a drafter may make its parts when it is first asked
         added = extra(drafter, self.target)
         self.facts[name] = {
             "paper": drafter.paper,
             "needs": drafter.needs,
-            "source": drafter.source,
+            "source": source,
             "knobs": knob_values(drafter),
             "extra_parameters": added.parameters,
             "extra_bytes": added.bytes,

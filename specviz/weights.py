@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ class Extra:
 
 
 def extra(drafter: Any, target: Any) -> Extra:
-    """Of the modules in the drafter's fields (those of drafters and models inside it too), without tensors that the target holds."""
+    """Of the modules that the drafter holds, in drafters, models and makers inside it too, without tensors that the target holds."""
     seen = {key for key, _ in _tensors(target)}
     parameters = size = 0
     for key, tensor in _tensors(drafter):
@@ -52,9 +53,10 @@ def _modules(holder: Any, visited: set[int]) -> Iterator[nn.Module]:
     elif isinstance(holder, (list, tuple)):
         for one in holder:
             yield from _modules(one, visited)
-    elif dataclasses.is_dataclass(holder):
-        for field in dataclasses.fields(holder):
-            yield from _modules(getattr(holder, field.name), visited)
+    elif isinstance(holder, functools.partial):
+        yield from _modules([*holder.args, *holder.keywords.values()], visited)
+    elif dataclasses.is_dataclass(holder) and not isinstance(holder, type):
+        yield from _modules(list(vars(holder).values()), visited)
 
 
 def trained(folder: Path) -> dict[str, Any] | None:

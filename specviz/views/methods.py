@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-# What somebody may have, and what is then worth trying, best first. The reasons are in the page's tables of strings.
+# What somebody may have or want, and what is then worth trying. The reasons are in the page's tables of strings.
 CASES = {
     "model": ("draft_model",),
     "scratch": ("mtp",),
-    "large": ("eagle3", "eagle2"),
-    "nothing": ("hybrid", "token_recycling", "suffix", "prompt_lookup"),
+    "large": ("eagle3", "eagle2", "eagle1", "medusa", "hybrid"),
+    "nothing": ("lookups", "token_recycling", "suffix", "prompt_lookup", "lookahead", "early_exit"),
 }
-UNTRAINED = "nothing"  # the case that excludes whatever adds trained weights
+NAMED = 3  # methods a case, the fastest first
 FASTER = 1.02  # times plain; less than that is noise, and nothing to recommend
 
 Rows = Mapping[str, Mapping[str, Any]]
@@ -24,15 +24,14 @@ def table(about: Mapping[str, Any], rows: Rows, refused: Mapping[str, str], **mo
 
 
 def advice(rows: Rows) -> dict[str, Any]:
-    """"best": the fastest lossless method here, None while there is none; "speedup": its; "plain": whether nothing beats plain
-    decoding; "cases": case -> [the fastest of its methods, its speed-up], only where one of them was measured."""
+    """ "best": the fastest lossless method here, None while there is none; "speedup": its; "plain": whether nothing beats plain
+    decoding; "cases": case -> its measured methods as [method, speed-up], only where there is one."""
     speeds = {name: row["speedup"] for name, row in rows.items() if name != "plain" and row["lossless"]}
     best = max(speeds, key=speeds.__getitem__, default=None)
     cases = {}
     for case, names in CASES.items():
-        fitting = [name for name in names if name in speeds and (case != UNTRAINED or not rows[name]["extra_parameters"])]
+        fitting = sorted((name for name in names if name in speeds), key=speeds.__getitem__, reverse=True)
         if fitting:
-            chosen = max(fitting, key=speeds.__getitem__)
-            cases[case] = [chosen, speeds[chosen]]
+            cases[case] = [[name, speeds[name]] for name in fitting[:NAMED]]
     beaten = best is not None and speeds[best] < FASTER
     return {"best": None if beaten else best, "speedup": speeds.get(best), "plain": beaten, "cases": cases}
