@@ -25,11 +25,11 @@ def built(name: str, target, **chosen):
 
 
 def at_most(knob: Knob, value, limit: int):
-    return min(value, max(limit, int(knob.min))) if knob.kind == "int" else value
+    return min(value or limit, max(limit, int(knob.min))) if knob.kind == "int" else value
 
 
 def small(name: str, target, limit: int = 3) -> dict:
-    """Whole numbers no larger than `limit`, all else as it comes."""
+    """Whole numbers no larger than `limit`, which also stands for the 0 of what is automatic; all else as it comes."""
     values = knob_values(METHODS[name].tiny(target))
     return {knob.name: at_most(knob, values[knob.name], limit) for knob in knobs(METHODS[name])}
 
@@ -77,7 +77,7 @@ def obeys(draft, state) -> None:
         assert all(float(draft.q[i, token]) > 0 for i, token in enumerate(tokens)), "no law draws a token without mass"
 
 
-def watched(drafter, taps: tuple[int, ...] = (), after: Callable = lambda state, draft, scores: None):
+def watched(drafter, taps: tuple[int, ...] = (), after: Callable = lambda state, draft, verdict, scores: None):
     """The same drafter: each draft is checked, `taps` more hidden states are kept, and `after` is called after each round."""
     own_taps, propose, accept = drafter.taps, drafter.propose, drafter.accept
     last = {}
@@ -91,7 +91,7 @@ def watched(drafter, taps: tuple[int, ...] = (), after: Callable = lambda state,
 
     def told(state, verdict, scores):
         accept(state, verdict, scores)
-        after(state, last["draft"], scores)
+        after(state, last["draft"], verdict, scores)
 
     drafter.taps = lambda config: tuple(sorted({*own_taps(config), *taps}))
     drafter.propose, drafter.accept = look, told
