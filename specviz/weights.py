@@ -36,7 +36,7 @@ def extra(drafter: Any, target: Any) -> Extra:
 
 def _tensors(holder: Any) -> Iterator[tuple[int, torch.Tensor]]:
     """(which memory, weights): parameters of modules, and weights that were packed, which are no parameters any more."""
-    for module in _modules(holder, set()):
+    for module in _modules(holder, {}):
         for part in module.modules():
             for value in (*part.parameters(recurse=False), *vars(part).values()):
                 # a map of ids or a table of angles is nothing that was trained
@@ -44,19 +44,24 @@ def _tensors(holder: Any) -> Iterator[tuple[int, torch.Tensor]]:
                     yield id(value) if value.is_mkldnn else value.untyped_storage().data_ptr(), value
 
 
-def _modules(holder: Any, visited: set[int]) -> Iterator[nn.Module]:
+def _modules(holder: Any, visited: dict[int, Any]) -> Iterator[nn.Module]:
+    """visited: what was gone through, by id; holding on to it keeps an id from being given to something else meanwhile."""
     if id(holder) in visited:
         return
-    visited.add(id(holder))
+    visited[id(holder)] = holder
     if isinstance(holder, nn.Module):
         yield holder
-    elif isinstance(holder, (list, tuple)):
-        for one in holder:
-            yield from _modules(one, visited)
+        return
+    if isinstance(holder, (list, tuple)):
+        parts = holder
     elif isinstance(holder, functools.partial):
-        yield from _modules([*holder.args, *holder.keywords.values()], visited)
+        parts = [*holder.args, *holder.keywords.values()]
     elif dataclasses.is_dataclass(holder) and not isinstance(holder, type):
-        yield from _modules(list(vars(holder).values()), visited)
+        parts = vars(holder).values()
+    else:
+        parts = ()
+    for one in list(parts):
+        yield from _modules(one, visited)
 
 
 def trained(folder: Path) -> dict[str, Any] | None:

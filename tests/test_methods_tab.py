@@ -136,6 +136,21 @@ def test_a_method_without_weights_says_so_and_the_others_go_on():
     assert found.value["refused"] == {"draft_model": "No weights of draft_model are here."}
 
 
+def test_a_method_at_fault_costs_the_others_nothing(capsys):
+    class Faulty(METHODS["prompt_lookup"]):
+        def propose(self, state):
+            raise IndexError("/secret/path")
+
+    def load_drafter(target, method, values, progress):
+        return Faulty() if method == "prompt_lookup" else drafter(target, method, values)
+
+    found = started(offer.arrange(["toy"], {}, {}, Engine(lambda *_: toy(), load_drafter)))
+    until(found.done.is_set, 60)
+    assert found.value["state"] == "done" and set(found.value["rows"]) == {"plain", "draft_model"}
+    assert found.value["refused"] == {"prompt_lookup": "methods.failed"} and "methods.failed" in table("zh")
+    assert "/secret" in capsys.readouterr().err
+
+
 def test_a_prompt_that_is_too_long_ends_it_in_one_sentence():
     found = started(setup_of(toy(context=64)), prompt="x" * 80)
     until(found.done.is_set, 30)

@@ -158,7 +158,7 @@
       order.forEach((method, i) => {
         const line = this.lines.get(method);
         if (this.body.children[i] !== line.row) this.body.insertBefore(line.row, this.body.children[i] || null);
-        const why = refused[method] && shown === this.target ? refused[method] : missing[method];
+        const why = refused[method] && shown === this.target ? words(refused[method], refused[method]) : missing[method];
         this.fill(method, line, stale ? null : rows[method], why, { top, best: !stale && advice.best === method, now: busy && say.method === method });
       });
       this.conclude(advice, value.about || {}, stale);
@@ -173,7 +173,10 @@
       line.row.classList.toggle("sv-m-now", now);
       if (line.tick) { line.tick.disabled = Boolean(why); line.tick.checked = this.methods.has(method) && !why; }
       sv.put(line.note, why ? why : best ? h("b", null, t("best.mark")) : now ? t("now") : (row || usual).paper || "");
-      const put = (column, ...children) => sv.put(cells[column], ...(children.length ? children : [h("span", { class: "sv-dim", "aria-label": t("notyet") }, "–")]));
+      const put = (column, ...children) => {
+        cells[column].classList.toggle("sv-m-empty", !children.length);
+        sv.put(cells[column], ...(children.length ? children : [h("span", { class: "sv-dim", role: "img", "aria-label": t("notyet") }, "–")]));
+      };
       const trained = known.trained, needs = (row || usual).needs;
       put("trained", ...this.trained(method, trained, needs, row, why));
       const count = row ? row.extra_parameters : trained && trained.parameters;

@@ -113,7 +113,7 @@ class Table:
     def __init__(self):
         self.stop, self.done = threading.Event(), threading.Event()
         self.measured: Measurement | None = None
-        self.refused: dict[str, str] = {}
+        self.refused: dict[str, str] = {}  # method -> why not: a sentence, or a key of the page's strings
         self.value: dict[str, Any] = {"state": "busy", "say": {"key": "methods.st.start"}}
 
     def say(self, key: str, state: str = "busy", bar: float | None = None, **facts: Any) -> None:
@@ -168,9 +168,16 @@ def _measure(table: Table, ask: TableAsk, engine: Engine) -> None:
             with Turn(engine.lock, table.stop):
                 step.work()
         except RunError as error:
-            if step.method == PLAIN:
+            if step.method in ("", PLAIN):
                 raise
             table.refused[step.method] = str(error)
+        except Stopped:
+            raise
+        except Exception:  # a method at fault must not cost the others their rows
+            if step.method in ("", PLAIN):
+                raise
+            traceback.print_exc()
+            table.refused[step.method] = "methods.failed"
         if table.stop.wait(PAUSE):
             raise Stopped
 
