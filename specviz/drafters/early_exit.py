@@ -1,7 +1,7 @@
 """Early exit: the target drafts for itself with some of its layers, its own final norm and its own head. No further weights.
 
 LayerSkip (Elhoushi et al. 2024) leaves after the first layers, and trains the model for it; Draft & Verify (Zhang et al. 2024)
-skips layers in between, of a model as it is. Each keeps a share of the layers, so a drafted token costs about that share of a
+skips layers in between, of a model as it is. Either keeps a share of the layers, so a drafted token costs about that share of a
 pass: it pays only where most drafts are accepted. The layers kept here have a cache of their own, which costs memory, and reads
 again what the target's own first layers would know; in return they may be any layers.
 """
@@ -18,15 +18,15 @@ from specviz.tree import Draft
 @dataclass
 class EarlyExit:
     model: Any  # the target
-    share: float = field(default=0.5, metadata={"min": 0.05, "max": 0.95, "step": 0.05, "help": "Share of the target's layers that draft."})
+    share: float = field(default=0.7, metadata={"min": 0.05, "max": 0.95, "step": 0.05, "help": "Share of the target's layers that draft."})
     keep: str = field(
-        default="spread",
+        default="ends",
         metadata={
-            "choices": ["first", "spread"],
-            "help": "first: leave after the first layers; spread: keep both ends and skip layers evenly in between.",
+            "choices": ["first", "ends"],
+            "help": "first: leave after the first layers; ends: skip some behind the middle, which an untrained model bears better.",
         },
     )
-    gamma: int = field(default=3, metadata={"min": 1, "max": 32, "help": "Tokens drafted a round."})
+    gamma: int = field(default=2, metadata={"min": 1, "max": 32, "help": "Tokens drafted a round."})
     confidence: float = field(
         default=0.5,
         metadata={
@@ -65,6 +65,9 @@ class EarlyExit:
 def kept(count: int, share: float, keep: str) -> list[int]:
     """Which of `count` layers draft: at least one, and fewer than all where there are two or more."""
     wanted = max(1, min(count - 1, round(count * share)))
-    if keep == "first" or wanted == 1:
+    if keep == "first":
         return list(range(wanted))
-    return [round(i * (count - 1) / (wanted - 1)) for i in range(wanted)]
+    skipped = count - wanted
+    # measured on SmolLM2-135M: ten of 30 layers skipped right behind the middle leave 25 % agreement, evenly spread ones 2 %
+    start = min((count - skipped) // 2 + count // 15, wanted - 1)
+    return [i for i in range(count) if not start <= i < start + skipped]

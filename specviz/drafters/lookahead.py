@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from specviz.drafters.grow import Experience
-from specviz.drafters.trie import Tally, Trie, sprout
+from specviz.drafters.trie import Answer, Tally, Trie, sprout
 from specviz.tree import Draft, chain, empty, tree
 
 # Share of a guess's tokens accepted where those before them were, by how recently the guess entered the pool (latest first)
@@ -68,7 +68,7 @@ class Lookahead:
         if self.ngram == 2:
             tokens = self._levels[0][: state.room]
             return chain(tokens, reason="clipped" if len(tokens) < self.window - 1 else "", note={"window": [tokens]})
-        trie = self._trie = sprout([self], state, self.size, self.row_cost, self._past, spent=self.row_cost * self._rows)
+        trie = self._trie = sprout(self, state, self.size, self.row_cost, self._past, spent=self.row_cost * self._rows)
         tokens, parents = list(trie.tokens), list(trie.parents)
         self._start = len(tokens)
         # near the end no window is read: what it would find could not be used any more, and it must not pass the context
@@ -94,7 +94,7 @@ class Lookahead:
             shifted = said[len(emitted) : self.window]
             self._levels = [shifted + self._fill(self.window - 1 - len(shifted))]
             return
-        self._trie.learn([self], emitted)
+        self._trie.learn(self, emitted)
         self._past.round(state.new, 1 + self.row_cost * (len(scores.tokens) - 1))
         for guess in self._pool.get(self._root, []):
             if list(guess[: len(emitted)]) == emitted[: len(guess)]:
@@ -103,13 +103,16 @@ class Lookahead:
         if self._probes:
             self._advance(scores)
 
-    def after(self, path: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    def after(self, path: tuple[int, ...]) -> Answer:
         tokens, kinds = [], []
         for age, guess in enumerate(self._pool.get(self._root, [])):
             if len(guess) > len(path) and guess[: len(path)] == path and guess[len(path)] not in tokens:
                 tokens.append(guess[len(path)])
                 kinds.append(min(age, len(PRIOR) - 1) * len(PRIOR[0]) + min(len(path), len(PRIOR[0]) - 1))
-        return tokens, kinds
+        return self.tally.answer(tokens, kinds)
+
+    def learn(self, answer: Answer, emitted: int) -> None:
+        self.tally.learn(answer, emitted)
 
     @property
     def _rows(self) -> int:

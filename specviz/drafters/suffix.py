@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from specviz.drafters.grow import Experience
-from specviz.drafters.trie import Tally, Trie, sprout
+from specviz.drafters.trie import Answer, Tally, Trie, sprout
 from specviz.tree import Draft, empty
 
 # Share accepted by how long the repeat was (within LENGTHS) and what followed it: always this but seen once; always this;
@@ -67,11 +67,11 @@ class Suffix:
         self._trie = Trie()
         if state.room < 1:
             return empty("clipped")
-        self._trie = sprout([self], state, self.size, self.row_cost, self._past)
+        self._trie = sprout(self, state, self.size, self.row_cost, self._past)
         return self._trie.draft(self.size, note={"match": self.matched})
 
     def accept(self, state, verdict, scores) -> None:
-        self._trie.learn([self], state.ids[len(state.ids) - state.new :])
+        self._trie.learn(self, state.ids[len(state.ids) - state.new :])
         self._past.round(state.new, 1 + self.row_cost * (len(scores.tokens) - 1))
         self.read(state)
 
@@ -86,12 +86,12 @@ class Suffix:
         self._tail = tuple(ids[-self.match :])
         self.matched, _ = self._longest(self._tail)
 
-    def after(self, path: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    def after(self, path: tuple[int, ...]) -> Answer:
         if len(path) >= max(1, int(self.factor * self.matched)):
-            return [], []
+            return Answer()
         length, counts = self._longest((*self._tail, *path)[-self.match :])
         if not counts:
-            return [], []
+            return Answer()
         total, start = sum(counts.values()), BUCKET[min(length, LENGTHS[-1])] * KINDS
         tokens, kinds = [], []
         for token in reversed(sorted(counts, key=counts.__getitem__)):  # the latest first among equals
@@ -100,7 +100,10 @@ class Suffix:
                 break
             tokens.append(token)
             kinds.append(start + ((1 if total > 1 else 0) if share == 1 else 2 if share >= 0.5 else 3 if share >= 0.25 else 4))
-        return tokens, kinds
+        return self.tally.answer(tokens, kinds)
+
+    def learn(self, answer: Answer, emitted: int) -> None:
+        self.tally.learn(answer, emitted)
 
     def _longest(self, run: tuple[int, ...]) -> tuple[int, dict[int, int]]:
         """(length, what followed) of the longest end of `run` that was followed by something before."""

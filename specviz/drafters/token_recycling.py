@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 
 from specviz.drafters.grow import Experience
-from specviz.drafters.trie import Tally, Trie, sprout
+from specviz.drafters.trie import Answer, Tally, Trie, sprout
 from specviz.tree import Draft, empty
 
 # Share accepted by how long the key was, whether the successor ranked first, and how likely the target had called it: within
@@ -68,12 +68,12 @@ class TokenRecycling:
         if state.room < 1:
             self._trie = Trie()
             return empty("clipped")
-        self._trie = sprout([self], state, self.size, self.row_cost, self._past)
+        self._trie = sprout(self, state, self.size, self.row_cost, self._past)
         return self._trie.draft(self.size)
 
     def accept(self, state, verdict, scores) -> None:
         emitted = state.ids[len(state.ids) - state.new :]
-        self._trie.learn([self], emitted)
+        self._trie.learn(self, emitted)
         self._past.round(state.new, 1 + self.row_cost * (len(scores.tokens) - 1))
         self.remember(state, verdict, scores)
 
@@ -90,13 +90,16 @@ class TokenRecycling:
                 self._next[keys[row][-length:]] = successors[row], kinds[row]
         self._root(state)
 
-    def after(self, path: tuple[int, ...]) -> tuple[list[int], list[int]]:
+    def after(self, path: tuple[int, ...]) -> Answer:
         key = (*self._tail, *path)[-self.context :]
         for start in range(len(key)):
             if (found := self._next.get(key[start:])) is not None:
                 order = (len(key) - start - 1) * KINDS
-                return found[0], [order + kind for kind in found[1]]
-        return [], []
+                return self.tally.answer(found[0], [order + kind for kind in found[1]])
+        return Answer()
+
+    def learn(self, answer: Answer, emitted: int) -> None:
+        self.tally.learn(answer, emitted)
 
     def _root(self, state) -> None:
         self._tail = tuple(state.ids[-self.context :])

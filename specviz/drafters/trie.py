@@ -1,8 +1,8 @@
 """One tree out of lists of likely next tokens: what the methods without weights of their own share.
 
-A part is asked what may follow a path of drafted tokens. It answers with tokens and with the kind of evidence for each, and
-the part's Tally says how often that kind was right. Nodes are taken in the order of their path probability, so the tree is
-at every size the best one of that size, and nothing is looked up that would not be sent.
+A part is asked what may follow a path of drafted tokens. It answers with tokens and the chance of each, given that the path is
+right, and learns from what the round brought. Nodes are taken in the order of their path probability, so the tree is at every
+size the best one of that size, and nothing is looked up that would not be sent.
 """
 
 from __future__ import annotations
@@ -10,12 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from specviz.drafters.grow import CERTAIN, Experience
 from specviz.tree import Draft, empty, tree
 
 EXAMPLES = 16.0  # observations that what is believed beforehand weighs as much as
+
+
+class Answer(NamedTuple):
+    tokens: Sequence[int] = ()  # each once, best first
+    chances: Sequence[float] = ()
+    evidence: Any = ()  # what the part needs to learn from it
+
+
+class Part(Protocol):
+    def after(self, path: tuple[int, ...]) -> Answer: ...  # what may follow the committed ids and `path`
+
+    def learn(self, answer: Answer, emitted: int) -> None: ...  # the token that did follow
 
 
 class Tally:
@@ -26,22 +38,74 @@ class Tally:
         self._hits = [chance * EXAMPLES for chance in self.chance]
         self._seen = [EXAMPLES] * len(prior)
 
-    def learn(self, tokens: Sequence[int], kinds: Sequence[int], emitted: int) -> None:
-        for token, kind in zip(tokens, kinds, strict=True):
+    def answer(self, tokens: Sequence[int], kinds: Sequence[int]) -> Answer:
+        return Answer(tokens, [self.chance[kind] for kind in kinds], kinds)
+
+    def learn(self, answer: Answer, emitted: int) -> None:
+        for token, kind in zip(answer.tokens, answer.evidence, strict=True):
             self._seen[kind] += 1
             self._hits[kind] += token == emitted
             self.chance[kind] = min(CERTAIN, self._hits[kind] / self._seen[kind])
 
 
-class Part(Protocol):
-    tally: Tally
+class Heard(NamedTuple):
+    answers: list[Answer]  # of each part
+    who: list[int]  # for each token, the part that gave it its chance
+    hoped: list[float]  # that chance, where several parts spoke
+    shared: list[int]  # how many other parts said it too
 
-    def after(self, path: tuple[int, ...]) -> tuple[Sequence[int], Sequence[int]]:
-        """(tokens, kinds) of what may follow the committed ids and `path`, each token once."""
-        ...
 
+class Union:
+    """Several parts as one. The surest is heard first, the next one's other tokens share what chance it left, and so on.
 
-Answer = tuple[Sequence[int], Sequence[int]]
+    Where parts say the same token, the mean of their chances counts: the surer one is more often too sure. What a part says
+    alone while others speak is less likely than its record has it: by how much is counted for each part.
+    """
+
+    def __init__(self):
+        self.parts: list[Part] = []
+        self._hits: list[float] = []
+        self._hoped: list[float] = []
+
+    def add(self, part: Part, alone: float) -> None:
+        """alone: the factor that is believed beforehand for what this part says alone."""
+        self.parts.append(part)
+        self._hits.append(EXAMPLES * alone)
+        self._hoped.append(EXAMPLES)
+
+    def after(self, path: tuple[int, ...]) -> Answer:
+        answers = [part.after(path) for part in self.parts]
+        speak = sorted((i for i, answer in enumerate(answers) if answer.tokens), key=lambda i: -max(answers[i].chances))
+        if not speak:
+            return Answer(evidence=Heard(answers, [], [], []))
+        first = answers[speak[0]]
+        at = {token: i for i, token in enumerate(first.tokens)}
+        chances, who, shared = list(first.chances), [speak[0]] * len(at), [0] * len(at)
+        if len(speak) == 1:
+            return Answer(first.tokens, chances, Heard(answers, who, [], []))
+        for i in speak[1:]:
+            left = max(0.0, 1.0 - sum(chances))
+            for token, chance in zip(answers[i].tokens, answers[i].chances, strict=True):
+                if token in at:
+                    said = shared[at[token]] = shared[at[token]] + 1
+                    chances[at[token]] += (chance - chances[at[token]]) / (said + 1)
+                else:
+                    at[token] = len(at)
+                    chances.append(left * chance)
+                    who.append(i)
+                    shared.append(0)
+        factor = [hits / hoped for hits, hoped in zip(self._hits, self._hoped, strict=True)]
+        scaled = [chance if both else min(CERTAIN, chance * factor[i]) for chance, i, both in zip(chances, who, shared, strict=True)]
+        return Answer(list(at), scaled, Heard(answers, who, chances, shared))
+
+    def learn(self, answer: Answer, emitted: int) -> None:
+        heard = answer.evidence
+        for part, one in zip(self.parts, heard.answers, strict=True):
+            part.learn(one, emitted)
+        for token, part, hoped, both in zip(answer.tokens, heard.who, heard.hoped, heard.shared, strict=False):
+            if not both:
+                self._hits[part] += token == emitted
+                self._hoped[part] += hoped
 
 
 @dataclass
@@ -50,14 +114,14 @@ class Trie:
     parents: list[int] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)  # path probabilities, falling
     own: list[float] = field(default_factory=list)  # given the parent
-    part: list[int] = field(default_factory=list)  # which part gave the node its chance
-    asked: dict[tuple[int, ...], list[Answer]] = field(default_factory=dict)  # path -> answer of each part
+    paths: list[tuple[int, ...]] = field(default_factory=list)  # tokens down to the node
+    asked: dict[tuple[int, ...], Answer] = field(default_factory=dict)
     considered: int = 0
 
     def draft(self, size: int, **facts) -> Draft:
         """The tree as a draft of point masses. size: what was asked for, 0 where that was left to the chances."""
         if not self.tokens:
-            return empty(facts.get("reason") or "no match")
+            return empty("no match", facts.get("passes", 0))
         note = {
             "score": [round(score, 4) for score in self.scores],
             "own": [round(own, 4) for own in self.own],
@@ -67,54 +131,44 @@ class Trie:
         }
         return tree(self.tokens, self.parents, note=note, **facts)
 
-    def learn(self, parts: Sequence[Part], emitted: Sequence[int]) -> None:
-        """emitted: what the round brought, the target's own token included; followed as far as the parts were asked."""
+    def learn(self, part: Part, emitted: Sequence[int]) -> None:
+        """emitted: what the round brought, the target's own token included; followed as far as the part was asked."""
         path: tuple[int, ...] = ()
         for token in emitted:
-            answers = self.asked.get(path)
-            if answers is None:
+            if (answer := self.asked.get(path)) is None:
                 return
-            for part, (tokens, kinds) in zip(parts, answers, strict=True):
-                part.tally.learn(tokens, kinds, token)
+            part.learn(answer, token)
             path = (*path, token)
 
 
-def sprout(parts: Sequence[Part], state, size: int, row_cost: float, past: Experience, spent: float = 0.0) -> Trie:
-    """The best tree that the parts' answers allow, no deeper than state.room, nothing after an end of text.
+def sprout(part: Part, state, size: int, row_cost: float, past: Experience, spent: float = 0.0) -> Trie:
+    """The best tree that the part's answers allow, no deeper than state.room, nothing after an end of text.
 
     size > 0: that many nodes, if there are as many. size 0: nodes while they raise the run's tokens per time (the rule of
-    `grow.best`, applied while growing). Where parts agree on a token, the larger chance counts. spent: drafting, in passes.
+    `grow.best`, applied while growing). spent: on drafting, in passes.
     """
     trie, order = Trie(), 0
     tokens, time = past.tokens + 1, past.time + 1 + spent
-    heap: list[tuple[float, int, int, int, tuple[int, ...], float, int]] = [(-1.0, 0, -1, -2, (), 1.0, 0)]
+    heap: list[tuple[float, int, int, float, tuple[int, ...]]] = [(-1.0, 0, -1, 1.0, ())]
     while heap:
-        negative, _, token, parent, path, own, source = heappop(heap)
-        score, node = -negative, len(trie.tokens)
-        if parent == -2:
-            node = -1
-        elif len(trie.tokens) == size if size else score * time <= row_cost * tokens:
-            break
-        else:
-            trie.tokens.append(token)
+        negative, _, parent, own, path = heappop(heap)
+        score, node = -negative, len(trie.tokens) if path else -1
+        if path:
+            if node == size if size else score * time <= row_cost * tokens:
+                break
+            trie.tokens.append(path[-1])
             trie.parents.append(parent)
             trie.scores.append(score)
             trie.own.append(own)
-            trie.part.append(source)
+            trie.paths.append(path)
             tokens, time = tokens + score, time + row_cost
-        if len(path) >= state.room or token in state.stop_ids:
+        if len(path) >= state.room or (path and path[-1] in state.stop_ids):
             continue
-        answers = trie.asked[path] = [part.after(path) for part in parts]
-        best: dict[int, tuple[float, int]] = {}
-        for i, (part, (found, kinds)) in enumerate(zip(parts, answers, strict=True)):
-            chance = part.tally.chance
-            for one, kind in zip(found, kinds, strict=True):
-                if one not in best or best[one][0] < chance[kind]:
-                    best[one] = chance[kind], i
-        trie.considered += len(best)
+        answer = trie.asked[path] = part.after(path)
+        trie.considered += len(answer.tokens)
         least = 0.0 if size else row_cost * tokens / time / score
-        for one, (chance, i) in best.items():
+        for token, chance in zip(answer.tokens, answer.chances, strict=True):
             if chance > least:
                 order += 1
-                heappush(heap, (-score * chance, order, one, node, (*path, one), chance, i))
+                heappush(heap, (-score * chance, order, node, chance, (*path, token)))
     return trie
