@@ -16,7 +16,7 @@ import gradio as gr
 from specviz import trace as tr
 from specviz.ui.traceview import TraceView, head
 from specviz.views import stream
-from tests import traces, wild
+from tests import traces, treetraces, wild
 
 TITLE = "front test"
 
@@ -35,6 +35,13 @@ RUNS = {
     "fallback": {"draft_model": wild.empty_residual(SAMPLED)},
     "cut": {"draft_model": wild.cut()},
     "lossy": {"draft_model": tr.Trace(wild.header(lossless=False), SAMPLED.iterations)},
+    "fixedtree": {"draft_model": treetraces.fixed()},
+    "drawntree": {"draft_model": treetraces.drawn()},
+    "suretree": {"draft_model": treetraces.greedy()},
+    "widetree": {"draft_model": treetraces.wide()},
+    "probes": {"draft_model": treetraces.probes()},
+    "typical": {"draft_model": treetraces.typical()},
+    "medusa": {"draft_model": treetraces.of("medusa")},
     "long": {"plain": traces.run(*[0] * 1000, plain=True), "draft_model": long_run(200)},
 }
 NOTES = {

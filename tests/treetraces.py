@@ -87,6 +87,11 @@ def greedy() -> Trace:
     return traced(Believing(often_right(), (3, 2, 1)))
 
 
+def typical() -> Trace:
+    """The rule that is not lossless, on fixed candidates."""
+    return traced(TopTree(often_right(), (3, 2), "fixed"), 1.0, "typical")
+
+
 def wide() -> Trace:
     """60 nodes."""
     return traced(TopTree(often_right(), (6, 3, 2), "fixed"))

@@ -56,7 +56,8 @@
     // What the draft itself thought of the token, where its method noted that.
     believed(note, tok) {
       const of = (list, key, shown) => Array.isArray(list) && sv.finite(list[tok]) && [sv.t(key), shown(list[tok])];
-      return [of(note.rank, "card.draftrank", (n) => "#" + (n + 1)), of(note.own, "card.own", sv.prob), of(note.score, "card.score", sv.prob), of(note.chance, "card.chance", sv.prob)];
+      const part = Array.isArray(note.part) && typeof note.part[tok] === "string" && [sv.t("card.part"), sv.part(note.part[tok])];
+      return [part, of(note.rank, "card.draftrank", (n) => "#" + (n + 1)), of(note.own, "card.own", sv.prob), of(note.score, "card.score", sv.prob), of(note.chance, "card.chance", sv.prob)];
     }
     // Rejected siblings that were tried before this node, in their order.
     before(tok) {

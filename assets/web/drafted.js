@@ -26,11 +26,10 @@
       const key = [lane.key, it.index, waiting, sv.lang, detail.nodes.length].join();
       if (key === this.key && detail === this.detail) return;
       Object.assign(this, { key, detail, it, waiting, shape: sv.shape(it) });
-      const { note } = detail, name = typeof note.part === "string" ? note.part : detail.method;
-      const blocks = [this.size(note), this.taps(note), this.heads(note), this.levels(note), this.window(note), this.guesses(note), this.chance(note), this.copied(note), this.others(note)];
+      const { note } = detail, name = detail.method;
+      const blocks = [this.size(note), this.parts(note), this.taps(note), this.heads(note), this.levels(note), this.window(note), this.guesses(note), this.chance(note), this.copied(note), this.others(note)];
       sv.put(this.node,
         h("header", null, h("h4", null, sv.t("drafted.title", { method: method(detail.method) })),
-          note.part !== undefined && h("p", { class: "sv-sentence" }, sv.t("drafted.part", { method: method(name) })),
           sv.has("method." + name + ".what") && h("p", { class: "sv-dim" }, sv.t("method." + name + ".what"), sv.has("method." + name + ".paper") && sv.t("method." + name + ".paper") ? h("span", { class: "sv-paper" }, " " + sv.t("method." + name + ".paper")) : null)),
         blocks.filter(Boolean));
     }
@@ -48,6 +47,16 @@
       if (sv.finite(note.grown) && note.grown > candidates) said.push(sv.t("drafted.grown", { n: candidates, grown: note.grown }));
       if (sv.finite(note.size)) said.push(sv.t(note.size > 0 ? "drafted.size" : "drafted.auto", { n: note.size }));
       return said.length ? h("p", null, said.join(" ")) : null;
+    }
+    // Which part of a composed method each node came from.
+    parts(note) {
+      const parts = typeof note.part === "string" ? [note.part] : list(note.part);
+      if (!parts.length) return null;
+      const names = [...new Set(parts)].slice(0, 8), of = (name) => parts.map((one, k) => k).filter((k) => parts[k] === name && k < this.detail.nodes.length);
+      const alone = names.length === 1 && h("p", { class: "sv-sentence" }, sv.t("drafted.part", { method: sv.part(names[0]) }));
+      if (alone) return alone;
+      return block(sv.t("drafted.parts"), sv.t("drafted.parts.help"), scroll(sv.t("drafted.parts"), h("table", { class: "sv-table" },
+        names.map((name) => h("tr", null, h("th", { scope: "row" }, sv.part(name)), h("td", null, h("div", { class: "sv-mini-chips" }, of(name).slice(0, 64).map((k) => this.chip(k)))))))));
     }
     taps(note) {
       const taps = list(note.taps).filter(sv.finite);
@@ -94,16 +103,22 @@
         scroll(sv.t("drafted.belief"), h("table", { class: "sv-table" }, h("thead", null, h("tr", null, heads)), h("tbody", null, levels.map(row)))),
         !this.waiting && this.shape.last && h("p", null, sv.t("drafted.belief.sum", { expected: sv.fixed(expected, 2), accepted })));
     }
-    // Lookahead: levels of guesses about the same positions; each pass moves every level one step on.
+    // Lookahead: each level guesses one place further than the one above it; column 0 of the first is the root itself. Where the cells are
+    // the round's probes, in order, they open their cards.
     window(note) {
       const levels = list(note.window).map(list);
       if (!levels.length) return null;
-      const columns = Math.max(...levels.map((level) => level.length));
-      const probes = new Map(this.shape.probes.map((k) => [this.detail.nodes[k].id, k]));
-      return block(sv.t("drafted.window", { w: columns, n: levels.length }), sv.t("drafted.window.help"),
-        scroll(sv.t("drafted.window", { w: columns, n: levels.length }), h("table", { class: "sv-table sv-window" },
-          h("thead", null, h("tr", null, h("th", { scope: "col" }, sv.t("drafted.level")), Array.from({ length: columns }, (none, k) => h("th", { scope: "col" }, k + 1)))),
-          h("tbody", null, levels.map((level, n) => h("tr", null, h("th", { scope: "row" }, n + 1), Array.from({ length: columns }, (none, k) => h("td", null, k < level.length ? token(level[k], "probe") : ""))))))));
+      const { probes } = this.shape, sizes = levels.map((level) => level.length), all = sizes.reduce((a, b) => a + b, 0);
+      const starts = sizes.map((none, n) => sizes.slice(0, n).reduce((a, b) => a + b, 0));
+      const columns = Math.max(sizes[0] + 1, ...sizes), title = sv.t("drafted.window", { w: columns, n: levels.length });
+      const cell = (n, k) => {
+        const one = n === 0 ? (k === 0 ? this.detail.root : levels[0][k - 1]) : levels[n][k], at = starts[n] + (n === 0 ? k - 1 : k);
+        if (n === 0 && k === 0) return h("td", { class: "sv-window-root" }, token(one, "plain"));
+        return h("td", null, one === undefined ? "" : all === probes.length && one ? this.chip(probes[at]) : token(one, "probe"));
+      };
+      return block(title, sv.t("drafted.window.help"), scroll(title, h("table", { class: "sv-table sv-window" },
+        h("thead", null, h("tr", null, h("th", { scope: "col" }, sv.t("drafted.level")), Array.from({ length: columns }, (none, k) => h("th", { scope: "col" }, k === 0 ? sv.t("tree.root") : k)))),
+        h("tbody", null, levels.map((level, n) => h("tr", null, h("th", { scope: "row" }, n + 1), Array.from({ length: columns }, (none, k) => cell(n, k))))))));
     }
     guesses(note) {
       const guesses = list(note.guesses).map(list), has = sv.finite(note.pool) || sv.finite(note.pool_size);
@@ -141,6 +156,7 @@
       return rest.length ? h("dl", { class: "sv-facts" }, rest.map(([name, value]) => h("div", null, h("dt", null, sv.has("note." + name) ? sv.t("note." + name) : name), h("dd", null, typeof value === "number" && !Number.isInteger(value) ? sv.prob(value) : String(value))))) : null;
     }
   }
+  sv.part = (name) => (sv.has("part." + name) ? sv.t("part." + name) : method(name));
   // Why a draft is shorter than asked for: the drafter's words where the tables have none.
   sv.reason = (reason) => (sv.has("reason." + reason) ? sv.t("reason." + reason) : reason);
   sv.Drafted = Drafted;

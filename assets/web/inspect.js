@@ -17,10 +17,10 @@
       this.round = new sv.Round(this);
       this.map = new sv.CandidateMap(this);
       this.drafted = new sv.Drafted((tok) => this.pin(this.iteration.index, tok));
-      this.column = h("div", { class: "sv-column" }, this.round.node, this.map.node, this.drafted.node, this.card.node);
+      this.column = h("div", { class: "sv-column" }, this.round.node, this.card.node);
       this.live = h("div", { class: "sv-hidden", "aria-live": "polite" });
       this.columns = h("div", { class: "sv-columns" }, this.column, this.card.lawsNode);
-      this.body = h("div", { class: "sv-inspect-body" }, this.rail.node, this.strip.node, this.columns);
+      this.body = h("div", { class: "sv-inspect-body" }, this.rail.node, this.strip.node, this.columns, this.map.node, this.drafted.node);
       this.empty = h("p", { class: "sv-empty" });
       this.node = h("div", { class: "sv sv-inspect" }, this.empty, this.body, this.live);
       this.node.addEventListener("keydown", (event) => this.key(event));
@@ -193,15 +193,15 @@
       this.card.show({ letter: hidden ? "u" : it.letters[at.tok], name: it.names[at.tok] || "", it: at.it }, hidden ? null : detail, at.tok, Boolean(this.hovered), this.lane);
       sv.stats.inspect.shown = [this.lane.key, at.it, at.tok, detail ? "full" : "light"].join("/");
     }
-    // A tree takes the whole width, with all that is said of its round; a chain has its place beside the laws.
+    // A tree takes the whole width, above the card of its chosen node; the chips of a chain have their place beside the laws.
     arrange(wide) {
       if (this.wide === wide) return;
       this.wide = wide;
-      const parts = [this.round.node, this.map.node];
-      if (wide) this.columns.before(...parts);
-      else this.column.prepend(...parts);
-      if (wide) this.columns.after(this.drafted.node);
-      else this.map.node.after(this.drafted.node);
+      if (wide) this.columns.before(this.round.node, this.map.node);
+      else {
+        this.column.prepend(this.round.node);
+        this.columns.after(this.map.node);
+      }
     }
     detail(index) {
       const key = this.lane.key + "/" + index;

@@ -55,7 +55,7 @@
         const root = detail ? detail.root.name : before ? lane.its[before.it].names[before.node] : "";
         this.treePane.hidden = kind === "chain";
         this.maskPane.hidden = !open;
-        if (kind === "tree") this.tree.draw(it, detail, { waiting, facts, probes: this.shows, root });
+        if (kind === "tree") this.tree.draw(it, detail, { waiting, facts, probes: this.shows, root, narrow: width < 500 });
         const prefix = Math.max(0, (lane.head ? lane.head.prompt_tokens : 0) + it.first - 1);
         if (open) this.mask.draw(it, { waiting, root, prefix, room: Math.min(470, width - 34) });
       }

@@ -78,7 +78,7 @@
       const plain = lane.head && lane.head.method === "plain";
       const drafted = it.letters.length - 1, shape = sv.shape(it);
       const accepted = (it.letters.match(/a/g) || []).length;
-      sv.text(this.title, plain ? sv.t("round.plain", { i: it.index + 1 }) : sv.t(shape.tree ? "round.tree" : drafted ? "round.title" : "round.none", { i: it.index + 1, d: shape.candidates, a: accepted, deep: Math.max(0, ...shape.depth.filter((none, k) => k < drafted && it.letters[k] !== "o")) }));
+      sv.text(this.title, plain ? sv.t("round.plain", { i: it.index + 1 }) : sv.t(shape.tree ? (shape.candidates ? "round.tree" : "round.probes") : drafted ? "round.title" : "round.none", { n: shape.probes.length, i: it.index + 1, d: shape.candidates, a: accepted, deep: Math.max(0, ...shape.depth.filter((none, k) => k < drafted && it.letters[k] !== "o")) }));
       this.chips.setAttribute("aria-label", this.title.textContent);
       this.chips.hidden = shape.tree; // the tree has its own picture
       sv.put(this.chips, [...(shape.tree ? "" : it.letters)].map((letter, k) => {

@@ -5,6 +5,7 @@
   const { h, s } = sv;
   const DENSE = 14; // rows: more are drawn with one line a node
   const SIZES = { normal: { wide: 108, tall: 38, right: 24, down: 7 }, drawn: { wide: 152, tall: 38, right: 24, down: 7 }, dense: { wide: 150, tall: 21, right: 22, down: 4 } };
+  const NARROW = { wide: -12, right: -8 }; // on a small screen
   const EDGE = 10; // around the drawing
 
   class Tree {
@@ -22,12 +23,13 @@
       this.nodes.addEventListener("focusout", () => act.point(null));
     }
     // facts: what the second line of each node says ("verdict" | "belief"); probes: whether they are drawn
-    draw(it, detail, { waiting, facts, probes, root }) {
+    draw(it, detail, { waiting, facts, probes, root, narrow }) {
       const shape = sv.shape(it);
       const shown = (k) => (probes || it.letters[k] !== "o") && !(waiting && k === shape.count);
       const { row, order, rows, deepest } = sv.shape.place(shape.kids, shown);
       const dense = rows > DENSE, drawn = detail && detail.nodes.some((one) => one.q !== null);
-      const size = SIZES[dense ? "dense" : drawn || facts === "belief" ? "drawn" : "normal"];
+      const size = { ...SIZES[dense ? "dense" : drawn || facts === "belief" ? "drawn" : "normal"] };
+      if (narrow) for (const [side, change] of Object.entries(NARROW)) size[side] += change;
       const x = (depth) => EDGE + depth * (size.wide + size.right), y = (k) => EDGE + row.get(k) * (size.tall + size.down);
       const width = x(deepest) + size.wide + EDGE, height = EDGE * 2 + rows * (size.tall + size.down) - size.down;
       Object.assign(this, { order, shape, digits: dense ? 2 : 3, spots: new Map(), edges: new Map() });
@@ -39,10 +41,10 @@
       const lines = [];
       for (const k of order) {
         const parent = shape.parents[k], from = parent < 0 ? 0 : shape.depth[parent];
-        const x1 = x(from) + (parent < 0 ? size.wide : size.wide), y1 = y(parent) + size.tall / 2, x2 = x(shape.depth[k]), y2 = y(k) + size.tall / 2;
+        const x1 = x(from) + size.wide, y1 = y(parent) + size.tall / 2, x2 = x(shape.depth[k]), y2 = y(k) + size.tall / 2;
         const bend = x1 + size.right / 2;
         const kind = onPath.has(k) ? "path" : k === shape.count ? "last" : it.letters[k] === "o" ? "probe" : "other";
-        const line = s("path", { class: "sv-edge sv-edge-" + kind, d: `M${x1},${y1}C${bend},${y1} ${bend},${y2} ${x2},${y2}` });
+        const line = s("path", { class: "sv-edge sv-edge-" + kind + (kind === "last" ? " sv-edge-" + sv.KINDS[it.letters[k]] : ""), d: `M${x1},${y1}C${bend},${y1} ${bend},${y2} ${x2},${y2}` });
         this.edges.set(k, line);
         lines.push([kind === "path" ? 1 : 0, line]);
       }
@@ -105,9 +107,11 @@
     return [(other ? "p′ " : "p ") + p, one.q !== null && "q " + sv.prob(test.q, digits), "u " + u].filter(Boolean);
   }
   function belief(detail, k) {
-    const { own, score, rank } = detail.note;
+    const { own, score, rank, part } = detail.note;
     const of = (list, name) => (Array.isArray(list) && sv.finite(list[k]) ? name(list[k]) : null);
-    return [of(rank, (n) => "#" + (n + 1)), of(own, (x) => sv.t("tree.own", { n: sv.prob(x, 2) })), of(score, (x) => sv.t("tree.score", { n: sv.prob(x, 2) }))].filter(Boolean);
+    const path = of(score, (x) => sv.t("tree.score", { n: sv.prob(x, 2) }));
+    if (Array.isArray(part) && typeof part[k] === "string") return [sv.part(part[k]), path].filter(Boolean);
+    return [of(rank, (n) => "#" + (n + 1)), of(own, (x) => sv.t("tree.own", { n: sv.prob(x, 2) })), path].filter(Boolean);
   }
   sv.Tree = Tree;
 })();
