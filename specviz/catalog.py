@@ -93,7 +93,7 @@ def load_drafter(
     """A fresh drafter of `method` with checked knobs. draft: auto (what models.yaml names for the target), another entry, a path.
 
     Raises CatalogError: there is no way in which weights that failed to load become a run without them. Weights are read once for
-    each loaded target, and so is measured, for a drafter that chooses the size of its trees, what a row costs there.
+    each loaded target, and so is measured, for a drafter that chooses the size of its trees, what rows and draft passes cost there.
     """
     if method not in METHODS:
         raise CatalogError(f"There is no method {short(method)}; choose one of {', '.join(METHODS)}.")
@@ -103,23 +103,47 @@ def load_drafter(
         if name not in known:
             raise CatalogError(f"{method} has no setting {short(name)}; it has {', '.join(known) or 'none'}.")
     chosen = {name: knob.default for name, knob in known.items()} | {name: _checked(method, known[name], values[name]) for name in values}
-    progress = progress or _quiet
-    fields: dict[str, Any] = {}
-    if cls.needs == "model":
-        model, fields["d2t"] = _draft(target, method, draft, progress, allow_paths)
-        fields["model"] = model
-        for knob in known.values():  # a setting may need weights of its own
-            if wanted := knob.heads.get(chosen[knob.name]):
-                fields |= _weights(cls, method, target, model, _further(target, method, f"{knob.name} {chosen[knob.name]}", wanted, draft))
-    elif cls.needs == "head":
-        progress(0.95, f"Loading the weights of {method}")
-        fields |= _weights(cls, method, target, target, _folder(target, method, draft, allow_paths))
-    elif cls.needs == "target":
-        fields["model"] = target
-    # 0 stands for a size that follows from the cost; a size that was named needs no measurement, and its runs are always the same
-    if any(one.name == "row_cost" for one in dataclasses.fields(cls)) and not chosen.get("size"):
-        fields["row_cost"] = _WITH.get(target.model, "row_cost", lambda: pace.row_cost(target))
-    return cls(**fields, **chosen)
+    fields = _fields(target, cls, chosen, draft, progress or _quiet, allow_paths)
+    return cls(**fields, **chosen, **_costs(target, cls, chosen, fields, progress or _quiet))
+
+
+def _fields(target: Target, cls: type, chosen: dict[str, Any], draft: str, progress: Progress, allow_paths: bool) -> dict[str, Any]:
+    """What a drafter is made of, beside its knobs."""
+    if cls.needs == "head":
+        progress(0.95, f"Loading the weights of {cls.name}")
+        return _weights(cls, target, target, _folder(target, cls.name, draft, allow_paths))
+    if cls.needs == "target":
+        return {"model": target}
+    if cls.needs == "":
+        return {}
+    model, d2t = _draft(target, cls.name, draft, progress, allow_paths)
+    fields = {"model": model, "d2t": d2t}
+    for knob in knobs(cls):  # a setting may need weights of its own
+        if wanted := knob.heads.get(chosen[knob.name]):
+            setting = f"{knob.name} {chosen[knob.name]}"
+            fields |= _weights(cls, target, model, _further(target, cls.name, setting, wanted, draft))
+    return fields
+
+
+def _costs(target: Target, cls: type, chosen: dict[str, Any], fields: dict[str, Any], progress: Progress) -> dict[str, float]:
+    """What a row and a draft pass cost, for a drafter that chooses the size of its trees by it.
+
+    A size that was named needs no measurement, and its runs are the same on every machine.
+    """
+    wanted = {one.name for one in dataclasses.fields(cls)} & {"row_cost", "draft_cost"}
+    if not wanted or chosen.get("size"):  # 0 stands for a size that follows from the costs
+        return {}
+
+    def rows() -> dict[int, float]:
+        progress(0.97, "Measuring what a row costs here")
+        return pace.rows(target)
+
+    seconds = _WITH.get(target.model, "rows", rows)
+    costs = {"row_cost": pace.row_cost(seconds)}
+    if "draft_cost" in wanted:
+        key = ("draft_cost", cls, *(id(value) for value in fields.values()))  # of weights that are kept with the target
+        costs["draft_cost"] = _WITH.get(target.model, key, lambda: pace.draft_cost(target, cls(**fields, **costs), seconds))
+    return {name: cost for name, cost in costs.items() if name in wanted and cost is not None}
 
 
 def _checked(method: str, knob: Knob, value: Any) -> Any:
@@ -187,11 +211,11 @@ def _further(target: Target, method: str, setting: str, wanted: str, draft: str)
     )
 
 
-def _weights(cls: type, method: str, target: Target, model: Target, folder: Path) -> dict[str, Any]:
+def _weights(cls: type, target: Target, model: Target, folder: Path) -> dict[str, Any]:
     """The fields of a drafter that come from trained weights. model: whose hidden states they read, the target or its draft."""
     if not folder.is_dir():
-        raise _untrained(target, method, folder)
-    return _read(target, method, folder, lambda: cls.load(folder, model), getattr(cls.load, "__func__", cls.load), model.name)
+        raise _untrained(target, cls.name, folder)
+    return _read(target, cls.name, folder, lambda: cls.load(folder, model), cls)
 
 
 def _read(target: Target, method: str, folder: Path, load: Callable[[], Any], *key: Hashable) -> Any:

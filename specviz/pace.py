@@ -1,48 +1,67 @@
-"""What one more row costs in a target pass, measured on this machine: by it a drafter decides how large a tree pays."""
+"""What a row and a draft pass cost here, in target passes of one row: by it a drafter decides how large a tree pays.
+
+Costs are told on a coarse scale, so that two measurements seldom differ, and a run by them is the same again.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
-import time
+from collections.abc import Mapping
 
 import torch
 
+from specviz.decode import Clock, Limits, RunError, decode
+from specviz.sampling import Sampling
+
 ROWS = (1, 5, 9, 17)  # trees that pay are of these sizes
-USUAL = 0.045  # SmolLM2-135M, float32, two cores: for where nothing is measured, so that a run there is always the same
+USUAL = 0.045  # a row of SmolLM2-135M, float32, two cores: for where nothing can be measured
+ROUNDS = 12  # of a drafter
+PROMPT = "The capital of France is Paris. The capital of Italy is"
 
 
 @torch.inference_mode()
-def row_cost(target, context: int = 128, repeats: int = 7) -> float:
-    """The slope of v(n) = seconds of a pass of n rows / seconds of one row, through v(1) = 1. About a second of a small model.
-
-    Rounded, so that two measurements seldom differ. USUAL for a model whose context is too short to measure in.
-    """
+def rows(target, context: int = 128, repeats: int = 7) -> dict[int, float]:
+    """Seconds of a target pass of so many rows, behind `context` tokens: about a second of a small model. Empty for a model whose
+    context is too short to measure in."""
     context = min(context, target.context - max(ROWS))
     if context < 1:
-        return USUAL
-    session = target.session(context + max(ROWS))
+        return {}
+    session, clock = target.session(context + max(ROWS)), Clock(target.device)
     session.prefill([0] * (context + 1))
     seconds: dict[int, list[float]] = {n: [] for n in ROWS}
     for _ in range(repeats + 1):  # interleaved, so that a slow moment slows all alike
         for n in ROWS:
-            _wait(target.device)
-            began = time.perf_counter()
+            clock.lap()
             session.forward([0] * n, tuple(range(-1, n - 1)))
-            _wait(target.device)
-            seconds[n].append(time.perf_counter() - began)
+            seconds[n].append(clock.lap())
             session.rewind(context)
-    return slope({n: statistics.median(values[1:]) for n, values in seconds.items()})
+    return {n: statistics.median(values[1:]) for n, values in seconds.items()}
 
 
-def slope(seconds: dict[int, float]) -> float:
-    """Least squares through v(1) = 1, in steps of 0.005; never free, since drafting a row costs too."""
+def row_cost(seconds: Mapping[int, float]) -> float:
+    """The slope of v(n) by least squares through v(1) = 1, in steps of 0.005; never free, since drafting a row costs too."""
+    if not seconds:
+        return USUAL
     extra = [(n - 1, value / seconds[1] - 1) for n, value in seconds.items()]
     fitted = sum(rows * cost for rows, cost in extra) / sum(rows * rows for rows, _ in extra)
     return min(max(round(fitted / 0.005) * 0.005, 0.005), 1.0)
 
 
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize(device)
-    elif device.startswith("mps"):
-        torch.mps.synchronize()
+def draft_cost(target, drafter, seconds: Mapping[int, float]) -> float | None:
+    """Of a draft pass of `drafter`, by the first rounds of a run at temperature 0. None where it cannot be told."""
+    costs = []
+    try:
+        records = decode(target, drafter, PROMPT, Sampling(), Limits(4 * ROUNDS), capture=0, raw=True)
+        for number, record in enumerate(itertools.islice(records, 1, ROUNDS + 1)):
+            if number and record.passes:  # the first round is a warm-up
+                costs.append(record.seconds["draft"] / record.passes)
+    except RunError:
+        return None
+    return stepped(statistics.median(costs) / seconds[1]) if costs and seconds else None
+
+
+def stepped(cost: float) -> float:
+    """The nearest power of the square root of two, from 1/128 to 2."""
+    return 2 ** (round(2 * math.log2(min(max(cost, 1 / 128), 2))) / 2)

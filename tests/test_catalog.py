@@ -498,24 +498,44 @@ def test_a_setting_may_need_weights_of_its_own(methods, target, head, weights):
         load_drafter(target, "draft_model", {"adaptive": "asked"}, str(head), **PATHS)
 
 
-def test_the_cost_of_a_row_is_measured_once_and_only_where_it_decides(methods, target, weights, monkeypatch):
+@dataclass
+class Growing(Headed):
+    draft_cost: float = 0.2
+
+
+def test_costs_are_measured_once_and_only_where_they_decide(methods, target, weights, monkeypatch):
     calls = []
-    monkeypatch.setattr(pace, "row_cost", lambda target: calls.append(target) or 0.125)
+    monkeypatch.setitem(catalog.METHODS, "growing", Growing)
+    monkeypatch.setattr(pace, "rows", lambda target: calls.append("rows") or {1: 1.0, 5: 1.5})
+    monkeypatch.setattr(pace, "draft_cost", lambda target, drafter, seconds: calls.append(drafter.row_cost) or 0.5)
     catalog._WITH.values.pop(target.model, None)
-    assert load_drafter(target, "headed", {"size": 8}, str(weights), **PATHS).row_cost == 0.045 and not calls
-    assert [load_drafter(target, "headed", {}, str(weights), **PATHS).row_cost for _ in range(2)] == [0.125] * 2
-    assert calls == [target]
+    fixed = load_drafter(target, "growing", {"size": 8}, str(weights), **PATHS)
+    assert (fixed.row_cost, fixed.draft_cost) == (0.045, 0.2) and not calls
+    assert load_drafter(target, "headed", {}, str(weights), **PATHS).row_cost == 0.125
+    grown = [load_drafter(target, "growing", {}, str(weights), **PATHS) for _ in range(2)]
+    assert [(one.row_cost, one.draft_cost) for one in grown] == [(0.125, 0.5)] * 2
+    assert calls == ["rows", 0.125]
     catalog._WITH.values.pop(target.model)
 
 
 def test_the_slope_goes_through_one_row():
-    assert pace.slope({1: 2.0, 5: 2.4, 9: 2.8, 17: 3.6}) == pytest.approx(0.05)
-    assert pace.slope({1: 1.0, 5: 1.0, 9: 0.9, 17: 1.0}) == 0.005 and pace.slope({1: 1.0, 5: 50, 9: 90, 17: 170}) == 1.0
+    assert pace.row_cost({1: 2.0, 5: 2.4, 9: 2.8, 17: 3.6}) == pytest.approx(0.05)
+    assert pace.row_cost({1: 1.0, 5: 1.0, 9: 0.9, 17: 1.0}) == 0.005 and pace.row_cost({1: 1.0, 5: 50, 9: 90, 17: 170}) == 1.0
+    assert pace.row_cost({}) == pace.USUAL
 
 
-def test_a_cost_is_measured_on_any_target(target):
-    assert 0.005 <= pace.row_cost(target, context=16, repeats=2) <= 1
-    assert pace.row_cost(ToyTarget(random_table(5, 1, 0), context=10)) == pace.USUAL
+def test_small_differences_of_a_cost_are_none():
+    assert pace.stepped(0.25) == pace.stepped(0.27) == pace.stepped(0.23) == 0.25
+    assert pace.stepped(0.0) == 1 / 128 and pace.stepped(99) == 2
+
+
+def test_costs_can_be_measured_on_any_target(target):
+    seconds = pace.rows(target, context=16, repeats=2)
+    assert seconds.keys() == set(pace.ROWS) and all(value > 0 for value in seconds.values()) and 0.005 <= pace.row_cost(seconds) <= 1
+    assert pace.rows(ToyTarget(random_table(5, 1, 0), context=10)) == {}
+    assert pace.draft_cost(target, DraftModel.tiny(target), seconds) in [pace.stepped(2 ** (n / 2)) for n in range(-14, 3)]
+    assert pace.draft_cost(target, Plain(), seconds) is None
+    assert pace.draft_cost(ToyTarget(random_table(5, 1, 0), context=10), Plain(), {}) is None
 
 
 # --- the default model, fetched as on a user's first start (kept in the user's cache)

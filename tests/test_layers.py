@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "specviz"
 
 RECORD = {"parse", "note", "trace"}
 NUMBERS = RECORD | {"stats", "chance", "theory", "compare"}
-LAWS = {"tree", "sampling", "verify"}
+LAWS = {"tree", "sampling", "laws", "verify"}
 MODELS = LAWS | {"backend", "session"}
 DRAFTING = MODELS | {"heads", "drafters"}
 LOOP = DRAFTING | NUMBERS | {"record", "decode", "race", "toy"}
@@ -31,6 +31,7 @@ RULES = {
     "tree": (LAWS, {"torch"}),
     "verify": (LAWS, {"torch"}),
     "sampling": (LAWS, {"torch", "transformers"}),
+    "laws": (LAWS, {"torch"}),
     "backend": ({"backend"}, {"torch"}),
     "session": (MODELS, {"torch", "transformers"}),
     "toy": (MODELS, {"torch", "transformers"}),
@@ -48,7 +49,7 @@ RULES = {
     "load": (MODELS | {"fetch"}, {"torch", "transformers"}),
     "specs": (DRAFTING, {"yaml"}),
     "kept": (set(), set()),
-    "pace": (set(), {"torch"}),
+    "pace": (LOOP, {"torch"}),
     "catalog": (LOADING, {"torch", "safetensors"}),
     "train": (ENGINE | {"train"}, WEIGHTS | {"numpy", "tqdm"}),
     "views": (NUMBERS | {"views"}, {"plotly", "numpy"}),
