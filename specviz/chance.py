@@ -62,6 +62,8 @@ def chances(it: Iteration) -> list[float] | None:
     for node in it.nodes:
         if node.probe or (node.parent, node.token) in seen:
             found.append(0.0)
+        elif node.p is None:
+            return None
         elif node.q is None:
             found.append(min(1.0, node.p))
         elif siblings[node.parent] > 1:

@@ -12,6 +12,7 @@ from importlib.metadata import version
 import torch
 
 from specviz.drafters import Drafter, State, knob_values
+from specviz.laws import Laws
 from specviz.record import record
 from specviz.sampling import Sampling
 from specviz.trace import Header, Iteration
@@ -115,7 +116,7 @@ def decode(
         seconds["target"] = clock.lap()
         # 3 verify
         try:
-            p = sampling.probs(scores.logits, draft.histories(torch.tensor(state.ids)) if sampling.reads_history else ())
+            p = Laws(sampling, draft, scores.logits, torch.tensor(state.ids) if sampling.reads_history else None)
             verdict = verify(draft, p, coins)
         except FloatingPointError as error:
             raise RunError(f"{target.name} gave no usable probabilities in iteration {index}: {error}.") from None
@@ -138,7 +139,10 @@ def decode(
         drafter.accept(state, verdict, scores)
         seconds["draft"] += clock.lap()
         # 6 record; its own time is the last entry of the same dictionary
-        iteration = record(index, start, root, draft, p, scores, verdict, block, kept, seconds, stop, capture, target, sampling)
+        try:
+            iteration = record(index, start, root, draft, p, scores, verdict, block, kept, seconds, stop, capture, target, sampling)
+        except FloatingPointError as error:  # in a row that no decision needed
+            raise RunError(f"{target.name} gave no usable probabilities in iteration {index}: {error}.") from None
         seconds["record"] = clock.lap()
         start, index, seconds = start + iteration.time, index + 1, {}
         yield iteration

@@ -11,7 +11,7 @@ from specviz.session import Scores
 from specviz.trace import Iteration, Node, Row
 from specviz.trace import Test as TestRecord
 from specviz.tree import Draft
-from specviz.verify import Verdict
+from specviz.verify import Rows, Verdict
 
 
 def record(
@@ -19,7 +19,7 @@ def record(
     start: float,
     root: int,
     draft: Draft,
-    p: torch.Tensor,  # float32[N + 1, V]
+    p: Rows,  # float32[N + 1, V]
     scores: Scores,
     verdict: Verdict,
     block: Sequence[int],  # the path's tokens and the verdict's own
@@ -35,7 +35,7 @@ def record(
     A note may list under "named" the ids of tokens that it alone mentions: their texts are kept, the list is not.
     """
     likely = _likely(draft, scores.logits, verdict, capture) if capture else {}
-    nodes = _nodes(draft, p, scores.logits, likely)
+    nodes = _nodes(draft, p, scores.logits, verdict, likely)
     rows = _rows(draft, p, scores.logits, verdict, capture, sampling.reads_history, likely) if capture else []
     named = {root, *block, *draft.note.get("named", ()), *(node.token for node in nodes), *(token for row in rows for token in row.ids)}
     note = {name: value for name, value in draft.note.items() if name != "named"}
@@ -76,34 +76,38 @@ def _likely(draft: Draft, logits: torch.Tensor, verdict: Verdict, capture: int) 
     return {after + 1: pair for after, *pair in zip(rows, best.indices.tolist(), best.values.tolist(), strict=True)}
 
 
-def _nodes(draft: Draft, p: torch.Tensor, logits: torch.Tensor, likely: Likely) -> list[Node]:
-    """Without `likely` no ranks."""
+def _nodes(draft: Draft, p: Rows, logits: torch.Tensor, verdict: Verdict, likely: Likely) -> list[Node]:
+    """p and rank where the law after the parent is recorded. Without `likely` no rank, and p where the rule had that law before it."""
     if not len(draft):
         return []
-    tokens = draft.tokens.to(p.device)
-    after = torch.tensor([parent + 1 for parent in draft.parents], device=p.device)
-    target = p[after, tokens].tolist()
+    tokens = draft.tokens.to(logits.device)
+    after = torch.tensor([parent + 1 for parent in draft.parents], device=logits.device)
+    families: dict[int, list[int]] = {}
+    for node, parent in enumerate(draft.parents):
+        families.setdefault(parent, []).append(node)
+    target: list[float | None] = [None] * len(draft)
+    for parent in families.keys() & ({row - 1 for row in likely} or {-1, *verdict.path}):
+        for node, mass in zip(families[parent], p[parent + 1][tokens[families[parent]]].tolist(), strict=True):
+            target[node] = mass
     drawn = draft.q[torch.arange(len(draft)), draft.tokens].tolist() if draft.q is not None else [None] * len(draft)
     rank = [-1] * len(draft)
     if likely:
-        own = logits[after, tokens].tolist()
-        rank = [_rank(logits[row], value, likely.get(row)) for row, value in zip(after.tolist(), own, strict=True)]
+        own = zip(after.tolist(), logits[after, tokens].tolist(), strict=True)
+        rank = [_rank(logits[row], value, likely[row]) if row in likely else -1 for row, value in own]
     return [
         Node(token, parent, depth, target[i], drawn[i], rank[i], draft.is_probe(i))
         for i, (token, parent, depth) in enumerate(zip(draft.tokens.tolist(), draft.parents, draft.depth, strict=True))
     ]
 
 
-def _rank(row: torch.Tensor, value: float, best: tuple[list[int], list[float]] | None) -> int:
+def _rank(row: torch.Tensor, value: float, best: tuple[list[int], list[float]]) -> int:
     """How many logits are larger. Most drafted tokens are among the best, which are known without another search."""
-    if best is not None and value >= best[1][-1]:
+    if value >= best[1][-1]:
         return sum(one > value for one in best[1])
     return int((row > value).sum())
 
 
-def _rows(
-    draft: Draft, p: torch.Tensor, logits: torch.Tensor, verdict: Verdict, capture: int, reordered: bool, likely: Likely
-) -> list[Row]:
+def _rows(draft: Draft, p: Rows, logits: torch.Tensor, verdict: Verdict, capture: int, reordered: bool, likely: Likely) -> list[Row]:
     """One table a row, on the union of what is likely to either side and what was drafted or drawn.
 
     reordered: p may rank tokens otherwise than the logits do, which of all settings only a penalty does; else the
@@ -116,23 +120,24 @@ def _rows(
     last = verdict.path[-1] if verdict.path else -1
     rows = []
     for row, (ids, _) in likely.items():
+        law, own = p[row], logits[row].float()
         children = candidates.get(row, [])
         tried = [int(draft.tokens[i]) for i in children]
         q = draft.q[children[0]] if draft.q is not None and children else None
-        ids = [*(_most(p[row], capture) if reordered else ()), *ids, *(() if q is None else _most(q, capture)), *tried]
+        ids = [*(_most(law, capture) if reordered else ()), *ids, *(() if q is None else _most(q, capture)), *tried]
         ids = list(dict.fromkeys([*ids, verdict.token] if row - 1 == last else ids))
-        at = torch.tensor(ids, device=p.device)
-        residual, own = verdict.residual if row - 1 == last else None, logits[row].float()
+        at = torch.tensor(ids, device=law.device)
+        residual = verdict.residual if row - 1 == last else None
         overlap = None
         if q is not None:
-            overlap = min(1.0, float(torch.minimum(p[row], q.to(p.device)).sum()))
+            overlap = min(1.0, float(torch.minimum(law, q.to(law.device)).sum()))
         elif children:
-            overlap = min(1.0, float(p[row, list(set(tried))].sum()))
+            overlap = min(1.0, float(law[list(set(tried))].sum()))
         rows.append(
             Row(
                 after=row - 1,
                 ids=ids,
-                p=p[row, at].tolist(),
+                p=law[at].tolist(),
                 model=(own[at] - own.logsumexp(-1)).exp().tolist(),
                 q=None if q is None else q[at.to(q.device)].tolist(),
                 residual=None if residual is None else residual[at.to(residual.device)].tolist(),

@@ -58,7 +58,7 @@ class Node:
     token: int
     parent: int
     depth: int  # 1 for a child of the root
-    p: float  # target probability of this token after its parent
+    p: float | None  # target probability of this token after its parent; None: not recorded
     q: float | None  # draft probability in the law it was drawn from; None: picked without randomness, q := 1
     rank: int  # 0 = the target's most likely token after this parent; -1: not recorded
     probe: bool = False  # scored, never a candidate
@@ -252,7 +252,7 @@ def _check(it: Iteration, header: Header, before: Iteration | None, where: str) 
     require(not any(nodes[i].probe for i in (*it.path, *(t.node for t in it.tests))), "a token that was no candidate is judged.")
     _check_ids((it.root, *(n.token for n in nodes), *it.emitted, *it.discarded, *(() if void else (it.token,))), it.texts, where)
 
-    values = [n.p for n in nodes] + [n.q for n in nodes if n.q is not None] + [it.draw]
+    values = [x for n in nodes for x in (n.p, n.q) if x is not None] + [it.draw]
     values += [x for t in it.tests for x in (t.p, t.q, t.u, t.threshold)] + [r.overlap for r in it.rows if r.overlap is not None]
     require(all(0 <= x <= 1.000001 for x in values), "a probability is outside [0, 1].")
     require(all(-1 <= row.after < count for row in it.rows), "a row belongs to a node that does not exist.")

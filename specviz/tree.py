@@ -74,9 +74,9 @@ class Draft:
             node = self.parents[node]
         return path[::-1]
 
-    def histories(self, ids: torch.Tensor) -> list[torch.Tensor]:
-        """What each of the N + 1 rows follows: the committed ids, and for node i the path down to it."""
-        return [ids, *(torch.cat([ids, self.tokens[self.path(i)]]) for i in range(len(self)))]
+    def history(self, row: int, ids: torch.Tensor) -> torch.Tensor:
+        """int64[L]: what a row follows: row 0 the committed ids, row i + 1 those and the path down to node i."""
+        return torch.cat([ids, self.tokens[self.path(row - 1)]])
 
 
 def empty(reason: str = "", passes: int = 0) -> Draft:

@@ -30,6 +30,12 @@ import torch
 from specviz.tree import Draft
 
 
+class Rows(Protocol):
+    """The laws p, by row: a float[N + 1, V], or what makes each float[V] only when it is asked for."""
+
+    def __getitem__(self, row: int, /) -> torch.Tensor: ...
+
+
 class Coins(Protocol):
     """All randomness of a run. `toss(a)` is heads with probability a, `draw(law)` is a token of it; both give the uniform used."""
 
@@ -103,10 +109,10 @@ def residual_of(p: torch.Tensor, q: torch.Tensor | None, x: int) -> tuple[torch.
     return (left / mass, False) if mass > 0 else (p.double(), True)
 
 
-def token_rule(draft: Draft, p: torch.Tensor, coins: Coins) -> Verdict:
+def token_rule(draft: Draft, p: Rows, coins: Coins) -> Verdict:
     """Children of the last accepted node are tried in order; after a rejection p becomes the residual for the next one.
 
-    p: float[N + 1, V], row 0 after the root, row i + 1 after node i.
+    p: p[0] float[V] is the law after the root, p[i + 1] after node i; only the rows that are reached are asked for.
     One candidate: Leviathan et al. 2023 and Chen et al. 2023. Siblings from the same q: SpecInfer (Miao et al. 2024).
     Siblings without replacement, each with its renormalised q: EAGLE (Li et al. 2024). Point masses (q is None): the
     test is u < p(x) and the residual is p without x, as in EAGLE-2. All are this one recursion.
@@ -132,7 +138,7 @@ def token_rule(draft: Draft, p: torch.Tensor, coins: Coins) -> Verdict:
             return Verdict(tuple(path), token, "recovered" if rejected else "bonus", tuple(tests), u, law if rejected else None, fell_back)
 
 
-def block_rule(draft: Draft, p: torch.Tensor, coins: Coins) -> Verdict:
+def block_rule(draft: Draft, p: Rows, coins: Coins) -> Verdict:
     """Block verification (Sun et al. 2025) of a chain: the longest prefix whose own test passes is accepted.
 
     Thresholds are h_i, not p/q: P_0 = 1, P_i = min(1, P_{i-1} p(x_i)/q(x_i)); R_i = sum max(P_i p - q, 0) with the laws
@@ -141,7 +147,8 @@ def block_rule(draft: Draft, p: torch.Tensor, coins: Coins) -> Verdict:
     """
     if not draft.is_chain or any(draft.probe):
         raise ValueError("Block verification needs a chain; choose the token rule for trees.")
-    count, laws = len(draft), p.double()
+    count = len(draft)
+    laws = torch.stack([p[row] for row in range(count + 1)]).double()
     q = laws.new_zeros(count, laws.shape[-1])
     for i in range(count):
         q[i] = draft.q[i].double() if draft.q is not None else q[i].index_fill_(0, draft.tokens[i].to(q.device), 1.0)
@@ -169,12 +176,12 @@ def block_rule(draft: Draft, p: torch.Tensor, coins: Coins) -> Verdict:
     return Verdict(path, token, "recovered", tuple(tests), u, law, fell_back)
 
 
-def typical_rule(draft: Draft, p: torch.Tensor, coins: Coins, epsilon: float = 0.09, delta: float = 0.3) -> Verdict:
+def typical_rule(draft: Draft, p: Rows, coins: Coins, epsilon: float = 0.09, delta: float = 0.3) -> Verdict:
     """Typical acceptance (Medusa, Cai et al. 2024, section 2.3.1): NOT lossless above temperature 0, where it equals plain decoding.
 
     A token is good enough when p(x) > min(epsilon, delta exp(-H(p))), p being the law after its parent and H its entropy
     in nats. Chance has no say: thresholds are 1 or 0. Of all paths of such tokens the longest is accepted, the likelier
-    one of equals; the token after it is drawn from p. p: float[N + 1, V], as for the token rule.
+    one of equals; the token after it is drawn from p. p: as for the token rule.
     """
 
     @functools.cache
@@ -183,11 +190,12 @@ def typical_rule(draft: Draft, p: torch.Tensor, coins: Coins, epsilon: float = 0
 
     passes, length, weight = [], [0], [0.0]  # of the path down to each row, -1 where one of its tokens fails
     for node, parent in enumerate(draft.parents):
-        mass = float(p[parent + 1, draft.tokens[node]])
-        # what is above epsilon, or below the limit of a law without preference, needs no entropy, which costs a pass over the row
-        close = delta / p.shape[-1] < mass <= epsilon
-        passes.append(not draft.is_probe(node) and (mass > limit(parent + 1) if close else mass > epsilon))
-        good = passes[node] and length[parent + 1] >= 0
+        good, mass = length[parent + 1] >= 0 and not draft.is_probe(node), 0.0
+        if good:
+            mass = float(p[parent + 1][draft.tokens[node]])
+            # what is above epsilon, or below the limit of a law without preference, needs no entropy: that is a pass over the row
+            good = mass > limit(parent + 1) if delta / len(p[parent + 1]) < mass <= epsilon else mass > epsilon
+        passes.append(good)
         length.append(length[parent + 1] + 1 if good else -1)
         weight.append(weight[parent + 1] + math.log(mass) if good else 0.0)
     leaf = max(range(len(length)), key=lambda row: (length[row], weight[row])) - 1
@@ -201,7 +209,7 @@ def typical_rule(draft: Draft, p: torch.Tensor, coins: Coins, epsilon: float = 0
             x = draft.tokens[child]
             threshold = 1.0 if chosen else 0.0
             u, accepted = coins.toss(threshold)
-            tests.append(Toss(child, float(p[parent + 1, x]), 1.0 if draft.q is None else float(draft.q[child, x]), u, threshold, accepted))
+            tests.append(Toss(child, float(p[parent + 1][x]), 1.0 if draft.q is None else float(draft.q[child, x]), u, threshold, accepted))
             if chosen:
                 break
     u, token = coins.draw(p[leaf + 1])
@@ -209,6 +217,6 @@ def typical_rule(draft: Draft, p: torch.Tensor, coins: Coins, epsilon: float = 0
     return Verdict(tuple(path), token, kind, tuple(tests), u, None)
 
 
-Rule = Callable[[Draft, torch.Tensor, Coins], Verdict]
+Rule = Callable[[Draft, Rows, Coins], Verdict]
 RULES: dict[str, Rule] = {"token": token_rule, "block": block_rule, "typical": typical_rule}
 LOSSLESS = frozenset({"token", "block"})

@@ -231,7 +231,7 @@ def test_shape_of_a_tree():
     assert draft.depth == (1, 2, 2, 1, 3) and draft.path(4) == [0, 2, 4] and draft.path(-1) == []
     assert draft.children(-1) == [0] and draft.children(0) == [1, 2] and not draft.is_chain
     assert draft.mask.int().tolist() == [[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [0, 0, 0, 1, 0], [1, 0, 1, 0, 1]]
-    assert [h.tolist() for h in draft.histories(torch.tensor([9]))] == [[9], [9, 1], [9, 1, 2], [9, 1, 3], [9, 4], [9, 1, 3, 5]]
+    assert [draft.history(row, torch.tensor([9])).tolist() for row in range(6)] == [[9], [9, 1], [9, 1, 2], [9, 1, 3], [9, 4], [9, 1, 3, 5]]
     assert len(empty("x")) == 0 and empty("x").is_chain and chain([]).q is None
 
 

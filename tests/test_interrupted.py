@@ -170,7 +170,7 @@ def test_a_run_may_move_from_thread_to_thread():
         ({"prompt": "a\ud800b"}, "must be text"),
         ({"prompt": None}, "must be text"),
         ({"prompt": 5}, "must be text"),
-        ({"rule": "typical", "prompt": "a"}, "one of token, block"),
+        ({"rule": "greedy", "prompt": "a"}, "one of token, block, typical"),
         ({"rule": "<img src=x onerror=alert(1)>" * 99, "prompt": "a"}, "one of token, block"),
     ],
 )

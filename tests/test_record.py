@@ -205,8 +205,12 @@ def check_counts(trace: Trace, model) -> None:
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_what_is_captured_changes_nothing_that_is_decided(drafter):
     runs = [trace_of("llama", drafter, "T=1", "token", capture=capture) for capture in (0, 1, 8)]
-    facts = [[(it.emitted, it.path, it.tests, it.draw, [n.p for n in it.nodes]) for it in trace.iterations] for trace in runs]
+    facts = [[(it.emitted, it.path, it.tests, it.draw, [n.q for n in it.nodes]) for it in trace.iterations] for trace in runs]
     assert facts[0] == facts[1] == facts[2]
+    assert [[n.p for n in it.nodes] for it in runs[1].iterations] == [[n.p for n in it.nodes] for it in runs[2].iterations]
+    for bare, full in zip(runs[0].iterations, runs[1].iterations, strict=True):
+        for node, known in zip(bare.nodes, full.nodes, strict=True):  # laws that no decision needed are not made
+            assert node.p == (known.p if node.parent in (-1, *bare.path) else None)
     assert all(not it.rows and all(n.rank == -1 for n in it.nodes) for it in runs[0].iterations)
     for it in runs[1].iterations:
         for row in it.rows:
@@ -292,7 +296,7 @@ def test_what_a_round_brings_on_average_is_what_its_nodes_promise(drafter, setti
     promised = brought = 0.0
 
     def first(coins):
-        how = {"prompt_ids": [0, 1, 0, 1], "coins": coins, "capture": 0}
+        how = {"prompt_ids": [0, 1, 0, 1], "coins": coins, "capture": 1}
         records = decode(target, DRAFTERS[drafter](draft), "", sampling, Limits(3), **how)
         return Trace(next(records), [next(records)])
 
@@ -306,7 +310,7 @@ def test_what_a_round_brings_on_average_is_what_its_nodes_promise(drafter, setti
 def test_a_long_run_brings_what_it_promised():
     for drafter in ("draft", "top tree", "lookup"):
         model, draft = TARGETS["toy"]()
-        header, rounds = run(model, DRAFTERS[drafter](draft), [0, 1, 2, 0, 1], SETTINGS["T=1"], Limits(600), capture=0)
+        header, rounds = run(model, DRAFTERS[drafter](draft), [0, 1, 2, 0, 1], SETTINGS["T=1"], Limits(600), capture=1)
         found = expectation(Trace(header, rounds))
         assert found.rounds == len(rounds) and 0 < found.error < 0.1
         assert abs(found.measured - found.expected) < 4.5 * found.error

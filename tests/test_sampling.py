@@ -10,6 +10,7 @@ from transformers import GenerationConfig
 
 from specviz.decode import Limits
 from specviz.drafters import Plain, PromptLookup
+from specviz.laws import Laws
 from specviz.sampling import Sampling
 from specviz.session import Target
 from specviz.toy import ToyTarget, random_table
@@ -59,7 +60,8 @@ def block_laws(target, ids, draft, sampling: Sampling) -> torch.Tensor:
     session = target.session(len(ids) + len(draft) + 1)
     session.prefill(ids)
     scores = session.score(ids[-1], draft)
-    return sampling.probs(scores.logits, draft.histories(torch.tensor(ids)))
+    laws = Laws(sampling, draft, scores.logits, torch.tensor(ids))
+    return torch.stack([laws[row] for row in range(len(draft) + 1)])
 
 
 @pytest.mark.parametrize("name", SETTINGS)

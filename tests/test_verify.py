@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from specviz.drafters import DraftModel, Plain, PromptLookup
+from specviz.laws import Laws
 from specviz.sampling import Sampling
 from specviz.toy import ToyTarget, random_table
 from specviz.tree import chain, tree
@@ -146,3 +147,25 @@ def test_a_residual_that_takes_nothing_away_is_the_law_itself():
     assert left.tolist() == [0, 0, 1] and not fell_back and p.tolist() == laws([0.0, 0.6, 0.4])[0].tolist()
     left, fell_back = residual_of(laws([0.0, 1.0])[0], None, 1)
     assert fell_back and left.tolist() == [0, 1]
+
+
+def test_only_the_laws_along_the_path_are_made():
+    asked = []
+
+    class Counting(Sampling):
+        def probs(self, logits, histories):
+            asked.append([history.tolist() for history in histories])
+            return super().probs(logits, histories)
+
+    draft = tree([0, 1, 2, 3, 0], [-1, -1, 1, 1, 2])
+    logits = laws(SURE[1], FLAT, SURE[3], FLAT, SURE[2], FLAT).log()
+    for rule in (token_rule, typical_rule):
+        asked.clear()
+        made = Laws(Counting(), draft, logits, None)
+        assert rule(draft, made, SeededCoins(0)).path == (1, 3) and len(asked) == 3
+        assert made[2] is made[2] and len(asked) == 3 and made[2].tolist() == SURE[3]
+    asked.clear()
+    made = Laws(Counting(repetition_penalty=1.1), draft, logits, torch.tensor([7, 8]))
+    assert made[4].shape == (4,) and asked == [[[7, 8, 1, 3]]]
+    with pytest.raises(FloatingPointError, match="row 3"):
+        Laws(Sampling(), draft, logits * float("nan"), None)[3]
