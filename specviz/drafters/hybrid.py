@@ -126,6 +126,8 @@ class Hybrid(Lookups):
 
     def begin(self, state) -> None:
         super().begin(state)
+        if hasattr(self._made, "row_cost"):
+            self._made.row_cost = self.row_cost
         self._made.begin(state)
         self._offered = Offered()
         self._union.add(self._offered, ALONE["other"])

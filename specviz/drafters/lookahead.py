@@ -70,11 +70,11 @@ class Lookahead:
             return chain(tokens, reason="clipped" if len(tokens) < self.window - 1 else "", note={"window": [tokens]})
         trie = self._trie = sprout(self, state, self.size, self.row_cost, self._past, spent=self.row_cost * self._rows)
         tokens, parents = list(trie.tokens), list(trie.parents)
-        self._start = len(tokens)
+        candidates = len(tokens)
         # near the end no window is read: what it would find could not be used any more, and it must not pass the context
         if len(self._levels[0]) + len(self._levels) - 1 <= state.room:
             self._place(tokens, parents)
-        self._probes = len(tokens) - self._start
+        self._probes = len(tokens) - candidates
         held = self._pool.get(self._root, [])
         note = {
             "score": [round(score, 4) for score in trie.scores] + [0.0] * self._probes,
@@ -82,9 +82,9 @@ class Lookahead:
             "guesses": [list(guess) for guess in held],
             "pool": len(held),
             "pool_size": sum(map(len, self._pool.values())),
-            "named": sorted({token for guess in held for token in guess} - set(tokens)),
+            "named": sorted({token for row in (*held, *self._levels) for token in row} - set(tokens)),
         }
-        probe = (False,) * self._start + (True,) * self._probes
+        probe = (False,) * candidates + (True,) * self._probes
         return tree(tokens, parents, probe=probe, note=note, reason="" if trie.tokens else "no match")
 
     def accept(self, state, verdict, scores) -> None:
