@@ -120,7 +120,7 @@ def best_of(logits: torch.Tensor, count: int, block: int = 64) -> tuple[torch.Te
     rows, vocab = logits.shape
     if vocab % block or vocab < 8 * block * count:
         return logits.topk(count)
-    blocks = logits.view(rows, -1, block)
+    blocks = logits.reshape(rows, -1, block)
     highest = blocks.amax(-1).topk(count).indices  # int64[R, count]
     values, at = blocks.gather(1, highest[:, :, None].expand(-1, -1, block)).flatten(1).topk(count)
     return values, highest.gather(1, at // block) * block + at % block
