@@ -374,8 +374,11 @@ def test_it_is_read_on_a_phone_without_scrolling_sideways(visit, lang):
 
 
 def test_the_target_above_is_the_one_that_is_measured(visit):
-    one = opened(visit)
+    one = opened(visit, "target=small&as=raw&prompt=abc")
     measured(one, "own")
-    one.tab.evaluate("window.specviz.methods.target('small')")
-    until(lambda: one.tab.inner_text(".sv-m-best") == table("en")["methods.stale"].replace("{name}", "toy"))
+    assert one.tab.inner_text(".sv-m-about").startswith("small,")
+    assert "×" in one.tab.inner_text("tr[data-method=prompt_lookup] .sv-m-measured")
+    one.tab.click("#target input")
+    one.tab.get_by_role("option", name="Toy").first.click()
+    until(lambda: one.tab.inner_text(".sv-m-best") == table("en")["methods.stale"].replace("{name}", "small"))
     assert "×" not in one.tab.inner_text("tr[data-method=prompt_lookup] .sv-m-measured")

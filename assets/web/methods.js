@@ -12,6 +12,7 @@
   const words = (key, otherwise) => (sv.has(key) ? sv.t(key) : otherwise);
   const times = (x) => (sv.finite(x) ? x.toFixed(2) + "×" : "–");
   const views = new Set();
+  let chosen = null; // the target above, once it was changed; perhaps before this tab was ever opened
   sv.stats.methods = { state: "", rows: 0, measured: 0, updates: 0 };
 
   // 11.8 M, 中文 1180 万
@@ -35,7 +36,6 @@
     constructor(root, props, watch, measure, halt) {
       Object.assign(this, { root, props, measure, halt, sorted: false, waiting: false, place: null });
       this.usual = props.known.usual;
-      this.target = sv.page.spec.defaults.target;
       this.methods = new Set(this.usual.methods);
       this.prompts = new Set(this.usual.prompts);
       this.tokens = this.usual.max_new;
@@ -45,6 +45,7 @@
       window.addEventListener("specviz:lang", () => setTimeout(() => { this.build(); }, 0));
       this.follow();
     }
+    get target() { return chosen ?? sv.page.spec.defaults.target; }
     get value() { return this.props.value || {}; }
     get busy() { return this.waiting || this.value.state === "busy"; }
 
@@ -134,7 +135,7 @@
     // ---- drawing -----------------------------------------------------------------------------------------------------
     draw() {
       const value = this.value, rows = value.rows || {}, busy = this.busy;
-      const shown = (value.about || {}).target;
+      const shown = value.asked;
       const stale = shown && shown !== this.target;
       let say = value.say || { key: "methods.st.idle" };
       if (this.waiting) say = this.place ? { key: "methods.st.place", n: this.place[0], of: this.place[1] } : { key: "methods.st.queued" };
@@ -266,5 +267,5 @@
     return lines.map((line) => line.map(cell).join(",")).join("\r\n") + "\r\n";
   }
 
-  sv.methods = { mount, csv, target: (chosen) => { for (const one of views) if (chosen !== one.target) { one.target = chosen; one.draw(); } } };
+  sv.methods = { mount, csv, target: (name) => { chosen = name; for (const one of views) one.draw(); } };
 })();

@@ -110,7 +110,8 @@ def read_table(offer: Offer, sent: Sequence[Any], asked: Any) -> TableAsk:
 class Table:
     """One measurement while it grows. The worker alone writes; `value` is replaced as a whole."""
 
-    def __init__(self):
+    def __init__(self, target: str = ""):
+        self.target = target  # as it was asked for
         self.stop, self.done = threading.Event(), threading.Event()
         self.measured: Measurement | None = None
         self.refused: dict[str, str] = {}  # method -> why not: a sentence, or a key of the page's strings
@@ -120,7 +121,7 @@ class Table:
         found = self.measured
         rows = {name: row for name in found.methods if (row := found.row(name))} if found else {}
         about = found.about() if found else {}
-        self.value = view.table(about, rows, self.refused, state=state, say={"key": key, **facts}, bar=bar)
+        self.value = view.table(about, rows, self.refused, asked=self.target, state=state, say={"key": key, **facts}, bar=bar)
 
 
 def work(table: Table, ask: TableAsk, engine: Engine) -> None:
@@ -212,7 +213,7 @@ class Tab:
         except AskError as error:
             yield self._refusal(request.session_hash, error)
             return
-        table = Table()
+        table = Table(ask.common.target)
         with self._lock:
             if (earlier := self._live.get(request.session_hash)) is not None:
                 earlier.stop.set()
