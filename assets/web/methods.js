@@ -92,7 +92,7 @@
       const tick = method === "plain" ? null : h("input", { type: "checkbox", checked: this.methods.has(method), "aria-label": t("include", { name: name(method) }),
         on: { change: (event) => { if (event.target.checked) this.methods.add(method); else this.methods.delete(method); } } });
       const note = h("small", null);
-      const head = h("th", { scope: "row", role: "rowheader" }, h("label", { class: "sv-m-name" }, tick || h("i", { class: "sv-m-notick", "aria-hidden": "true" }), h("span", null, name(method))), note);
+      const head = h("th", { scope: "row", role: "rowheader" }, h("label", { class: "sv-m-name" }, tick || h("i", { class: "sv-m-notick", "aria-hidden": "true" }), h("span", { title: words(`method.${method}.what`, "") || null }, name(method))), note);
       const row = h("tr", { role: "row", "data-method": method }, head);
       GROUPS.forEach(([, columns]) => columns.forEach((column, i) => {
         cells[column] = h("td", { role: "cell", class: (i ? "" : "sv-m-first ") + "sv-m-" + column, "data-label": t("col." + column) });
