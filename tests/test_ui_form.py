@@ -157,18 +157,24 @@ def test_no_knob_has_the_name_of_another_value_in_the_address():
 
 def test_knobs_that_are_switches_or_have_no_limits():
     listed = {
-        "toggle": (Knob("on", "bool", True, None, None, None, (), "h"), Knob("far", "int", 3, None, None, None, (), "h")),
+        "toggle": (
+            Knob("on", "bool", True, None, None, None, (), "h"),
+            Knob("far", "int", 3, None, None, None, (), "h"),
+            Knob("kind", "choice", "a", None, None, None, ("a", "b"), "h"),
+            Knob("tree", "choice", "a", None, None, None, tuple("abcdef"), "h"),
+        ),
         "prompt_lookup": SETUP.offer.methods["prompt_lookup"],
     }
     some = replace(SETUP.offer, methods=listed)
-    values = {**SETUP.defaults, "methods": ["toggle"], "toggle.on": False, "toggle.far": -7}
-    assert read(some, [values[name] for name in some.fields]).knobs == {"toggle": {"on": False, "far": -7}}
-    for bad in ({"toggle.on": 1}, {"toggle.on": "true"}, {"toggle.far": 10**12}, {"toggle.far": 1.5}):
+    values = {**SETUP.defaults, "methods": ["toggle"], "toggle.on": False, "toggle.far": -7, "toggle.kind": "b", "toggle.tree": "f"}
+    assert read(some, [values[name] for name in some.fields]).knobs == {"toggle": {"on": False, "far": -7, "kind": "b", "tree": "f"}}
+    for bad in ({"toggle.on": 1}, {"toggle.on": "true"}, {"toggle.far": 10**12}, {"toggle.far": 1.5}, {"toggle.tree": "g"}):
         with pytest.raises(AskError):
             read(some, [{**values, **bad}[name] for name in some.fields])
     with gr.Blocks():
         form = controls.build(some, {"toy": "Toy", "other": "Other"}, values)
-    assert type(form.components["toggle.on"]).__name__ == "Checkbox" and type(form.components["toggle.far"]).__name__ == "Number"
+    kinds = {name.split(".")[1]: type(one).__name__ for name, one in form.components.items() if name.startswith("toggle.")}
+    assert kinds == {"on": "Checkbox", "far": "Number", "kind": "Radio", "tree": "Dropdown"}
 
 
 def test_both_languages_have_every_string():

@@ -15,6 +15,7 @@ from specviz.ui.examples import EXAMPLES
 from specviz.ui.form import Offer
 
 GROUP = "pg-group"
+FEW = 4  # choices that are shown at once
 _CHOICES = {"template": ["chat", "raw"], "mode": ["inspect", "measure"]}
 
 
@@ -162,7 +163,8 @@ def _knob(method: str, knob: Any, value: Any) -> Any:
     if knob.kind == "bool":
         return gr.Checkbox(value, **common)
     if knob.kind == "choice":
-        return gr.Radio(list(knob.choices), value=value, **common)
+        many = len(knob.choices) > FEW
+        return (gr.Dropdown if many else gr.Radio)(list(knob.choices), value=value, **common)
     if knob.min is None or knob.max is None:
         return gr.Number(value, precision=0 if knob.kind == "int" else None, **common)
     step = knob.step or (1 if knob.kind == "int" else 0.01)
