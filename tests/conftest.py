@@ -1,8 +1,17 @@
-"""Fixtures of the tests that open the page in a browser; skipped where there is none."""
+"""Fixtures of the tests that open the page in a browser, which are skipped where there is none, and options."""
 
 from __future__ import annotations
 
 import pytest
+
+
+def pytest_addoption(parser):
+    parser.addoption("--runs", type=int, default=2000, help="runs of each method whose drawn law is tested")
+
+
+@pytest.fixture
+def runs(request) -> int:
+    return request.config.getoption("--runs")
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 from collections.abc import Callable
@@ -22,6 +23,13 @@ def prompt(length: int, vocab: int = 12) -> list[int]:
 def built(name: str, target, **chosen):
     """The method's small one for `target`, with knobs as chosen."""
     return dataclasses.replace(METHODS[name].tiny(target), **chosen)
+
+
+def trimmed(drafter, target, d2t: torch.Tensor):
+    """The same drafter whose head drafts only the tokens of `d2t`; None where it has no head to trim."""
+    heads = {f.name: head for f in dataclasses.fields(drafter) if hasattr(head := getattr(drafter, f.name), "d2t")}
+    made = {name: type(head).tiny(target, d2t=d2t) for name, head in heads.items() if hasattr(type(head), "tiny")}
+    return dataclasses.replace(drafter, **made) if made else None
 
 
 def at_most(knob: Knob, value, limit: int):
@@ -107,9 +115,44 @@ def no_probe_counts(iterations: list[Iteration]) -> None:
 
 
 def once(drafter):
-    """The same drafter; a draft model's passes are made once each."""
-    models = {f.name: value for f in dataclasses.fields(drafter) if type(value := getattr(drafter, f.name)) is Target}
-    return dataclasses.replace(drafter, **{name: Once(model) for name, model in models.items()})
+    """The same drafter; passes of its draft model or head are made once each."""
+    found = {}
+    for f in dataclasses.fields(drafter):
+        value = getattr(drafter, f.name)
+        if type(value) is Target:
+            found[f.name] = Once(value)
+        elif hasattr(value, "step"):
+            found[f.name] = OnceHead(value)
+        elif type(value) is functools.partial:  # makes a drafter of its own
+            found[f.name] = functools.partial(lambda make: once(make()), value)
+    return dataclasses.replace(drafter, **found)
+
+
+def content(*tensors: torch.Tensor | None) -> tuple:
+    return tuple(None if t is None else (t.shape, t.numpy().tobytes()) for t in tensors)
+
+
+class OnceHead:
+    """A recurrent head that looks up a step already made of the same slots over a cache of the same content, bit for bit."""
+
+    def __init__(self, head):
+        self.head, self.known = head, {}
+
+    def __getattr__(self, name):
+        return getattr(self.head, name)
+
+    def step(self, tokens, features, positions, seen, cache, past_seen=None, wanted=0):
+        layer, start = cache.layer, cache.length
+        past = (layer.keys[:, :, :start], layer.values[:, :, :start]) if start else ()
+        key = (wanted, *content(tokens, features, positions, seen, past_seen, *past))
+        if key in self.known:
+            result, rows = self.known[key]
+            layer.update(*rows)
+        else:
+            result = self.head.step(tokens, features, positions, seen, cache, past_seen=past_seen, wanted=wanted)
+            rows = tuple(t[:, :, start : cache.length].clone() for t in (layer.keys, layer.values))
+            self.known[key] = result, rows
+        return tuple(t.clone() for t in result)
 
 
 class OncePass(Session):
@@ -119,7 +162,7 @@ class OncePass(Session):
 
     def forward(self, tokens, parents, rows_wanted=0):
         past = [tensor[:, :, : self.length] for layer in self.layers if self.length for tensor in (layer.keys, layer.values)]
-        key = (tuple(tokens), tuple(parents), rows_wanted, self.taps, *(tensor.numpy().tobytes() for tensor in past))
+        key = (tuple(tokens), tuple(parents), rows_wanted, self.taps, *content(*past))
         if key not in self.known:
             start = self.length
             scores = super().forward(tokens, parents, rows_wanted)
@@ -140,8 +183,13 @@ class Once(Watched):
 
     def __init__(self, target):
         super().__init__(target)
-        self.known = {}
+        self.known, self.parts = {}, {}
         self.config, self.vocab, self.context = target.config, target.vocab, target.context  # slow to ask a model for
+
+    def shallow(self, keep):
+        if tuple(keep) not in self.parts:
+            self.parts[tuple(keep)] = Once(self.target.shallow(keep))
+        return self.parts[tuple(keep)]
 
     def session(self, *args, **more):
         session = OncePass(self.target, *args, **more)
