@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 
 import pytest
 
@@ -53,8 +52,8 @@ def test_a_row_agrees_with_itself(report):
         assert row["tau"] == pytest.approx(row["new_tokens"] / row["iterations"], abs=1e-4)
         assert row["draft_cost"] == pytest.approx(each["draft"] / unit, rel=0.02, abs=2e-3)
         assert row["v_measured"] == pytest.approx(each["target"] / unit, rel=0.02, abs=2e-3)
-        assert row["predicted"] == pytest.approx(row["tau"] / (row["draft_cost"] + row["v"]), rel=2e-3)
-        assert row["gap"] == pytest.approx(row["speedup"] / row["predicted"] - 1, abs=2e-3)
+        assert row["predicted"] == pytest.approx(row["tau"] / (row["draft_cost"] + row["v"]), rel=5e-3, abs=1e-3)
+        assert row["gap"] + 1 == pytest.approx(row["speedup"] / row["predicted"], rel=5e-3, abs=2e-3)
         assert len(row["alpha_by_depth"]) == len(row["examined_by_depth"])
         assert sum(row["examined_by_depth"]) == row["examined"], name
         accepted = sum(a * n for a, n in zip(row["alpha_by_depth"], row["examined_by_depth"], strict=True))
@@ -65,7 +64,7 @@ def test_a_row_agrees_with_itself(report):
             assert row["c"] * row["passes"] == pytest.approx(row["draft_cost"], rel=0.02, abs=2e-3)
     plain = report["methods"]["plain"]
     assert plain["speedup"] == 1 and plain["rows"] == 1 and plain["tau"] == 1 and plain["alpha"] is None and plain["c"] is None
-    assert plain["extra_parameters"] == 0 and plain["predicted"] == pytest.approx(1, abs=0.2)
+    assert plain["extra_parameters"] == 0 and 0 < plain["predicted"] <= 1
 
 
 def test_trained_weights_are_counted_and_what_is_shared_is_not(report):
@@ -120,8 +119,8 @@ def test_speedup_is_total_tokens_by_total_time():
         assert len(runs) == 4
         rates[name] = sum(s.new_tokens for s in runs) / sum(s.seconds["total"] for s in runs)
     assert done.row("prompt_lookup")["speedup"] == pytest.approx(rates["prompt_lookup"] / rates["plain"], abs=1e-4)
-    unit = statistics.mean(s.seconds["target"] / s.iterations for _, s in done.runs["plain"].values())
-    assert done.unit == pytest.approx(unit, rel=0.3)
+    runs = [total for _, total in done.runs["plain"].values()]
+    assert done.unit == pytest.approx(sum(s.seconds["target"] for s in runs) / sum(s.iterations for s in runs))
 
 
 def test_it_runs_on_a_table_and_above_temperature_0():
@@ -135,7 +134,7 @@ def test_the_cost_of_rows_of_a_short_context():
     assert set(row_cost(short, repeats=1)) == {1, 2, 5, 9, 17}
 
 
-def test_a_method_whose_text_differs_is_told(monkeypatch):
+def test_a_method_whose_text_differs_is_told():
     class Wrong(Plain):
         name = "wrong"
 
