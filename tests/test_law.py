@@ -126,7 +126,7 @@ def changed_token_rule(threshold=lambda p, q: min(1.0, p / q), residual=lambda p
         tests: list[Toss] = []
         for i in range(len(draft)):
             x = int(draft.tokens[i])
-            a = min(1.0, threshold(float(p[i, x]), float(draft.q[i, x])))
+            a = min(1.0, threshold(float(p[i][x]), float(draft.q[i, x])))
             u, accepted = coins.toss(a)
             tests.append(Toss(i, 0.0, 0.0, u, a, accepted))
             if not accepted:
