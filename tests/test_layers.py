@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "specviz"
 RECORD = {"parse", "note", "trace"}
 NUMBERS = RECORD | {"stats", "chance", "theory", "compare"}
 LAWS = {"tree", "sampling", "laws", "verify"}
-MODELS = LAWS | {"backend", "session"}
+MODELS = LAWS | {"backend", "session", "vocabulary"}
 DRAFTING = MODELS | {"heads", "drafters"}
 LOOP = DRAFTING | NUMBERS | {"record", "decode", "race", "toy"}
 LOADING = DRAFTING | {"gguf_import", "fetch", "load", "specs", "kept", "pace", "catalog"}
@@ -28,6 +28,7 @@ RULES = {
     "stats": (RECORD, {"numpy"}),
     "chance": (RECORD | {"stats"}, set()),
     "compare": (NUMBERS, {"numpy"}),
+    "vocabulary": (set(), set()),
     "tree": (LAWS, {"torch"}),
     "verify": (LAWS, {"torch"}),
     "sampling": (LAWS, {"torch", "transformers"}),

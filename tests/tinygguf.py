@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, Gemma3TextConfig, LlamaConfig, Qwen2Config, Starcoder2Config
 
-from specviz.session import byte_alphabet
+from specviz.vocabulary import byte_alphabet
 
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 MERGED = ["he", "ll", "hell", "hello"]
