@@ -26,7 +26,7 @@ PRIOR = ((0.33, 0.65, 0.65), (0.14, 0.55, 0.6), (0.08, 0.4, 0.5), (0.05, 0.3, 0.
 
 @dataclass
 class Lookahead:
-    window: int = field(default=3, metadata={"min": 2, "max": 16, "help": "W: columns of the window; each costs a row a level."})
+    window: int = field(default=2, metadata={"min": 2, "max": 16, "help": "W: columns of the window; each costs a row a level."})
     ngram: int = field(
         default=3, metadata={"min": 2, "max": 8, "help": "N: length of the n-grams; 2 is Jacobi decoding, which needs no pool."}
     )
