@@ -181,10 +181,10 @@ def test_pointing_couples_node_row_column_and_path(opened):
     side, left, top = one.js(f"(({{side, left, top}}) => [side, left, top])({MAP}.mask.size)")
     other = next(i for i, node in enumerate(it.nodes) if node.depth == 1 and i != path[0])
     x, y = left + (2 + other + 1.5) * side, top + (leaf + 1.5) * side
-    box = one.page.locator("#inspect .sv-mask-cells").bounding_box()
-    one.page.mouse.move(box["x"] + x, box["y"] + y)
+    cells = one.page.locator("#inspect .sv-mask-cells")
+    cells.hover(position={"x": x, "y": y})
     one.page.wait_for_function("document.querySelector('#inspect .sv-mask-said').textContent.includes('does not see')")
-    one.page.mouse.click(box["x"] + x, box["y"] + y)
+    cells.click(position={"x": x, "y": y})
     one.wait(f"specviz.stats.inspect.token === {leaf}")
     one.page.mouse.move(2, 2)
     one.page.wait_for_function("document.querySelectorAll('#inspect .sv-node.sv-trail').length === 0")

@@ -31,7 +31,7 @@
         one && ["id", String(one.id)],
         [sv.t("card.bytes"), shown.bytes.length ? sv.bytes.hex(shown.bytes) : "–"],
         one && !isLast && [sv.t("card.rank"), one.rank >= 0 ? "#" + (one.rank + 1) : sv.t("nodata")],
-        one && !isLast && ["p", sv.prob(one.p)],
+        one && !isLast && ["p", sv.finite(one.p) ? sv.prob(one.p) : sv.t("nodata")],
         one && !isLast && ["q", one.q === null ? sv.t("card.fixed") : sv.prob(one.q)],
         ...(one && !isLast ? this.believed(detail.note, tok) : []),
       ].filter(Boolean);
@@ -79,7 +79,7 @@
       if (detail.rule === "typical") return this.typical(one);
       const { p, q, u, threshold, accepted } = one.test;
       const block = detail.rule === "block", zero = detail.temperature === 0;
-      const fixed = one.q === null, residual = !block && Math.abs(p - one.p) > 1e-9;
+      const fixed = one.q === null, residual = !block && sv.finite(one.p) && Math.abs(p - one.p) > 1e-9;
       const name = block ? "h" : fixed ? (residual ? "p′" : "p") : residual ? "min(1, p′/q)" : "min(1, p/q)";
       const [shownU, shownT] = sv.pair(u, threshold);
       const inPath = detail.path.includes(this.tok);
@@ -184,7 +184,7 @@
       const several = siblings.length > 1, sentence = (key, n, data) => h("p", { class: "sv-sentence", ...data }, sv.t(key, { n: sv.prob(n), count: siblings.length }));
       if (drawn && first) return sentence(several ? "laws.overlap.first" : "laws.overlap", row.overlap, { "data-overlap": row.overlap });
       if (drawn) return dim("laws.overlap.later", { n: sv.prob(row.overlap) });
-      if (!siblings.length || rule !== "token" || siblings.some((node) => node.q !== null)) return null;
+      if (!siblings.length || rule !== "token" || siblings.some((node) => node.q !== null || !sv.finite(node.p))) return null;
       const sum = sv.finite(row.overlap) ? row.overlap : Math.min(1, [...new Map(siblings.map((node) => [node.id, node.p])).values()].reduce((a, b) => a + b, 0));
       return sentence(several ? "laws.any" : "laws.one", sum, { "data-any": sum });
     }

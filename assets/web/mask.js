@@ -13,8 +13,8 @@
       this.frame = h("div", { class: "sv-mask-frame", tabindex: "0", role: "region" }, this.svg);
       this.said = h("p", { class: "sv-mask-said" });
       this.node = h("div", { class: "sv-mask" }, this.frame, this.said);
-      this.svg.addEventListener("pointermove", (event) => this.over(event));
-      this.svg.addEventListener("pointerleave", () => { this.cell = null; act.over(null); });
+      this.svg.addEventListener("mousemove", (event) => this.over(event));
+      this.svg.addEventListener("mouseleave", () => { this.cell = null; act.over(null); });
       this.svg.addEventListener("click", (event) => { this.over(event); if (this.cell && this.cell.row > 0) act.pin(this.cell.row - 1); });
     }
     // prefix: committed tokens before the root. Rows and columns are in the order in which the target got them.

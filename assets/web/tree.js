@@ -101,8 +101,8 @@
   // it was drawn from a law.
   function verdict(one, untold, digits) {
     const test = untold ? null : one.test;
-    if (!test) return [one.letter !== "o" && "p " + sv.prob(one.p, digits), one.q !== null && "q " + sv.prob(one.q, digits)].filter(Boolean);
-    const other = Math.abs(test.p - one.p) > 1e-9; // what earlier siblings left of p
+    if (!test) return [one.letter !== "o" && sv.finite(one.p) && "p " + sv.prob(one.p, digits), one.q !== null && "q " + sv.prob(one.q, digits)].filter(Boolean);
+    const other = sv.finite(one.p) && Math.abs(test.p - one.p) > 1e-9; // what earlier siblings left of p
     const short = sv.prob(test.u, digits) !== sv.prob(test.p, digits), [u, p] = short ? [sv.prob(test.u, digits), sv.prob(test.p, digits)] : sv.pair(test.u, test.p);
     return [(other ? "p′ " : "p ") + p, one.q !== null && "q " + sv.prob(test.q, digits), "u " + u].filter(Boolean);
   }
