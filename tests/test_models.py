@@ -10,7 +10,7 @@ import torch
 
 from specviz import catalog
 from specviz.decode import Limits
-from specviz.drafters import Plain, PromptLookup
+from specviz.drafters import METHODS, Plain, PromptLookup
 from specviz.sampling import Sampling
 from tests.tinymodels import Watched, emitted, library_greedy, run
 from tests.treedrafters import TopTree, TreeDrafter
@@ -62,14 +62,35 @@ def test_every_method_gives_the_librarys_greedy_text(default, name):
     prompt, raw, long = PROMPTS[name]
     ids = default.encode(prompt, raw)
     assert (len(ids) > 600) == long
-    want = library_greedy(default, ids, 48, default.stop_ids)
-    drafters = {"plain": Plain(), "prompt_lookup": PromptLookup()}
-    if (catalog.ROOT / "assets" / "heads" / "smollm2-135m" / "draft").is_dir():
-        drafters["draft_model"] = catalog.load_drafter(default, "draft_model", {})
-    for method, drafter in drafters.items():
-        header, rounds = run(default, drafter, ids, GREEDY, Limits(48))
+    want = library_greedy(default, ids, 32, default.stop_ids)
+    for method in METHODS:
+        if catalog.available(catalog.spec("smollm2-135m"), method):
+            header, rounds = run(default, catalog.load_drafter(default, method, {}), ids, GREEDY, Limits(32))
+            assert emitted(rounds) == want, method
+            assert header.method == method and header.dtype == "float32"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_shipped_weights_fit_the_default_model(default, method):
+    """Those that models.yaml names, where they are here; each of them drafts something that is accepted."""
+    if METHODS[method].needs not in ("model", "head") or not catalog.available(catalog.spec("smollm2-135m"), method):
+        pytest.skip(f"no weights of {method} are here")
+    drafter = catalog.load_drafter(default, method, {})
+    _, rounds = run(default, drafter, default.encode("List the planets of the solar system.", raw=False), GREEDY, Limits(40))
+    assert sum(len(it.path) for it in rounds) > 8
+
+
+@pytest.mark.parametrize("name", [one.name for one in catalog.targets() if "folder" in one.sources[0]])
+def test_small_targets_that_come_with_the_project_run_with_their_heads(name):
+    spec = catalog.spec(name)
+    target = catalog.load_target(name, "cpu")
+    ids = target.encode("Write a short story about a dog.", raw=False)
+    want = library_greedy(target, ids, 48, target.stop_ids)
+    for method in ("plain", *spec.drafters):
+        assert catalog.available(spec, method)
+        _, rounds = run(target, catalog.load_drafter(target, method, {}), ids, GREEDY, Limits(48))
         assert emitted(rounds) == want, method
-        assert header.method == method and header.dtype == "float32"
+        assert method == "plain" or sum(len(it.path) for it in rounds) > 4
 
 
 def test_a_prompt_text_becomes_the_same_run_as_its_ids(default):

@@ -6,7 +6,7 @@
 #   split -n 2 SmolLM2-135M-Instruct.Q4_1.gguf gguf.
 #   bash tests/gpu/train.sh --pieces gguf.aa gguf.ab --data text_open_models.npz selfgen_smollm2_135m.npz
 #
-# --wheels FOLDER   Python packages, installed beside the machine's own without a network
+# --wheels FOLDER   Python packages of requirements.txt that the machine lacks or has too old, installed beside its own without a network
 # --only NAME ...   of: draft specdec medusa eagle eagle3 scratch-mtp scratch-medusa
 # --minutes N       for everything (default 8.5)
 # --quick           a few tokens and steps on any machine, to try this script
@@ -76,6 +76,8 @@ if [ -n "$wheels" ]; then
 fi
 python3 - <<'PY' | tee -a "$log"
 import gguf, numpy, platformdirs, safetensors, torch, tqdm, transformers, yaml
+if tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 24):
+    raise SystemExit("transformers 5.24 or later is needed, with its huggingface_hub: give both with --wheels")
 where = torch.cuda.get_device_name() if torch.cuda.is_available() else "the CPU"
 print(f"        torch {torch.__version__}, transformers {transformers.__version__}, on {where}")
 PY
