@@ -153,7 +153,7 @@ def test_other_rules_and_missing_data_say_so(opened):
     assert "without capture" in bare.text("#inspect .sv-columns > .sv-card") and bare.page.locator("#inspect .sv-coin").count() == 1
     fixed = opened("trace=fixed")
     fixed.go(0, 0, lane="prompt_lookup")
-    assert "q = 1 on this token" in fixed.text("#inspect .sv-card")
+    assert "q is 1 on it" in fixed.text("#inspect .sv-card")
     back = opened("trace=fallback")
     back.go(0, len(SAMPLED.iterations[0].nodes))
     assert "falls back to p" in back.text("#inspect .sv-card")

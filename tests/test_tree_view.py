@@ -8,7 +8,10 @@ import torch
 
 from specviz import stats
 from specviz import trace as tr
+from specviz.drafters import METHODS, knobs
 from specviz.tree import Draft
+from specviz.ui.traceview import LANGUAGES, table
+from specviz.verify import LOSSLESS, RULES
 from specviz.views import stream, text
 from specviz.views.detail import MOST_CHARACTERS, MOST_ENTRIES, MOST_ITEMS, bounded, detail
 from specviz.views.stream import letters
@@ -70,6 +73,19 @@ def test_a_note_from_anybody_is_bounded():
     found = detail(traces.header(), it)["note"]
     assert [one and one["id"] for one in found["window"][0][:6]] == [1, None, None, None, None, None] and found["guesses"] is None
     assert json.dumps(bounded(note), allow_nan=False)
+
+
+def test_every_method_has_words():
+    for lang in LANGUAGES:
+        words = table(lang)
+        for name, method in METHODS.items():
+            assert words[f"page.method.{name}"] and words[f"method.{name}.what"] and f"method.{name}.paper" in words
+            for knob in knobs(method):
+                assert words.get(f"page.f.{name}.{knob.name}", words.get(f"page.f.{knob.name}"))
+                assert words.get(f"page.i.{name}.{knob.name}", words.get(f"page.i.{knob.name}"))
+        for rule in set(RULES) - LOSSLESS:
+            said = words[f"rule.{rule}"] + words[f"page.rule.{rule}"]
+            assert said.count("not lossless" if lang == "en" else "并非无损") == 2
 
 
 # ---- the terminal ------------------------------------------------------------------------------------------------------
@@ -285,7 +301,7 @@ def test_how_a_round_was_drafted(opened):
     one.go(1, 0)
     told = one.text("#inspect .sv-origin")
     assert "15 of 30 considered nodes were sent" in told and "after 4 layers" in told and "embeddings" in told
-    assert f"expected {sum(it.note['score']):.2f} accepted tokens; {len(it.path)} were" in told
+    assert f"expected {sum(it.note['score']):.2f} accepted tokens; this round had {len(it.path)}." in told
     assert f"draft's own{it.note['own'][0]:.3f}" in one.text("#inspect .sv-facts")
     one.page.click("#inspect [data-act=belief]")
     one.page.wait_for_function("document.querySelector('#inspect .sv-tree [data-k]').textContent.includes('own')")
@@ -293,7 +309,7 @@ def test_how_a_round_was_drafted(opened):
     one = opened("trace=probes")
     one.go(0)
     told = one.text("#inspect .sv-origin")
-    assert "2 levels" in told and "1 of them begin after this root" in told and "7 in the whole pool" in told
+    assert "levels: 2" in told and "1 of them begin after this root" in told and "7 in the whole pool" in told
     assert one.page.locator("#inspect .sv-node-probe").count() == 2
     one.page.click("#inspect [data-act=probes]")
     one.page.wait_for_function("document.querySelectorAll('#inspect .sv-node-probe').length === 0")

@@ -116,7 +116,7 @@
         if (n === 0 && k === 0) return h("td", { class: "sv-window-root" }, token(one, "plain"));
         return h("td", null, one === undefined ? "" : all === probes.length && one ? this.chip(probes[at]) : token(one, "probe"));
       };
-      return block(title, sv.t("drafted.window.help"), scroll(title, h("table", { class: "sv-table sv-window" },
+      return block(title, sv.t(probes.length ? "drafted.window.help" : "drafted.window.jacobi"), scroll(title, h("table", { class: "sv-table sv-window" },
         h("thead", null, h("tr", null, h("th", { scope: "col" }, sv.t("drafted.level")), Array.from({ length: columns }, (none, k) => h("th", { scope: "col" }, k === 0 ? sv.t("tree.root") : k)))),
         h("tbody", null, levels.map((level, n) => h("tr", null, h("th", { scope: "row" }, n + 1), Array.from({ length: columns }, (none, k) => cell(n, k))))))));
     }

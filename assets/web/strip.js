@@ -46,9 +46,9 @@
     box(lane, it, plain) {
       const box = h("span", { class: "sv-iter", "data-i": it.index });
       let n = it.first, breaks = false;
-      const { tree, kids, path } = sv.shape(it);
       // of a tree's rejected candidates only the first where the path ends: the tree itself shows the others
-      const lost = tree ? kids.get(path.length ? path[path.length - 1] : -1).find((k) => it.letters[k] === "r") : null;
+      const tree = it.parents ? sv.shape(it) : null, end = tree && tree.path.length ? tree.path[tree.path.length - 1] : -1;
+      const lost = tree ? tree.kids.get(end).find((k) => it.letters[k] === "r") : null;
       for (let k = 0; k < it.letters.length; k++) {
         const letter = it.letters[k];
         if (letter === "u" || letter === "o" || letter === "x" || letter === "R") continue;
