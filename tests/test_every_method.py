@@ -1,4 +1,5 @@
-"""Every entry of METHODS, as its untrained small one, passes the same tests: a new method is tested without a line added here."""
+"""Every entry of METHODS, as its untrained small one, passes the same tests: a new method is tested without a line
+added here. The laws of what is drawn with real coins are in test_drawn_laws.py."""
 
 from __future__ import annotations
 
@@ -10,19 +11,18 @@ import pytest
 import torch
 
 from specviz.decode import Limits, RunError, decode
-from specviz.drafters import METHODS, knob_values, knobs
+from specviz.drafters import METHODS, State, knob_values, knobs
 from specviz.sampling import Sampling
 from specviz.session import Target
 from specviz.stats import summary
 from specviz.toy import ToyTarget, random_table
 from specviz.trace import Trace
-from specviz.verify import LOSSLESS
-from tests.chisquare import detectable, p_value
-from tests.law import decode_law, distance, remembering, total_variation, true_law
-from tests.methodkit import Once, built, no_probe_counts, once, prompt, sizes, small, trimmed, variations, watched
+from specviz.tree import chain, tree
+from specviz.verify import LOSSLESS, SeededCoins
+from tests.law import decode_law, distance, true_law
+from tests.methodkit import built, no_probe_counts, obeys, once, prompt, sizes, small, trimmed, variations, watched
 from tests.test_decode import Ending, timeless
-from tests.tinymodels import Letters, Watched, emitted, library_greedy, run, tiny, tiny_model
-from tests.treedrafters import PrunedAfterDraw, RawTop, StaleQ, TreeDrafter
+from tests.tinymodels import Watched, emitted, library_greedy, run, tiny
 
 every = pytest.mark.parametrize("name", list(METHODS))
 GREEDY = Sampling()
@@ -124,7 +124,7 @@ def test_joint_law_whatever_the_knobs(name):
 @every
 def test_joint_law_of_deep_drafts_and_where_runs_end(name):
     """Drafts of depth 3, and a run that ends by an end-of-text token, a string or the context inside a block."""
-    exact(name, TOY, small(name, TOY), SETTINGS["T=1"], 4)
+    exact(name, SMALL_TOY, small(name, SMALL_TOY), SETTINGS["T=1"], 4)
     exact(name, dataclasses.replace(SMALL_TOY, stop_ids=(2,)), small(name, SMALL_TOY), SETTINGS["T=1"], 3)
     exact(name, SMALL_TOY, small(name, SMALL_TOY), SETTINGS["T=1"], 3, stop=("ab", "c"))
     exact(name, dataclasses.replace(SMALL_TOY, context=7), small(name, SMALL_TOY), SETTINGS["T=1"], 9)
@@ -141,78 +141,26 @@ def test_joint_law_of_a_head_with_a_trimmed_vocabulary(name):
         assert distance(law, true_law(SMALL_TOY, sampling, 3, prompt=ids)) <= 1e-12
 
 
-# --- drawn laws, on a transformer. More of them: pytest tests/test_every_method.py -k drawn --runs 100000
-
-DRAWN = {
-    "T=1": Sampling(temperature=1.0),
-    "all settings": Sampling(temperature=0.9, top_k=4, top_p=0.97, min_p=0.02, repetition_penalty=1.2),
-}
-ERROR = 1e-6 / (len(METHODS) * len(DRAWN))  # of each test; 1e-6 of all together
+# --- what the look at drafts sees
 
 
-class Rows(Once):
-    """A tiny transformer with what true_law() asks of a target: rows by the library alone, without cache, loop or masks of ours."""
-
-    @torch.inference_mode()
-    def row(self, ids):
-        return self.target.model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1]
-
-
-@functools.cache
-def drawn_target() -> Rows:
-    return Rows(Target("tiny", tiny_model("llama", seed=4, vocab_size=5, hidden_size=16, intermediate_size=24), Letters()))
-
-
-@functools.cache
-def drawn_truth(settings: str) -> dict:
-    return true_law(drawn_target(), DRAWN[settings], 3, prompt=PROMPT)
-
-
-def draws(drafter, sampling: Sampling, runs: int) -> list[tuple[int, ...]]:
-    """What that many seeds emit. Laws and passes that are known are looked up, by the content of all they depend on."""
-    drafter, sampling, found = once(drafter), remembering(sampling, exact=False), []
-    for seed in range(runs):
-        object.__setattr__(sampling, "seed", seed)
-        _, *rounds = decode(drawn_target(), drafter, "", sampling, Limits(3), capture=0, prompt_ids=PROMPT)
-        found.append(tuple(emitted(rounds)))
-    return found
-
-
-@every
-@pytest.mark.parametrize("settings", DRAWN)
-def test_drawn_law_on_a_transformer(name, settings, runs):
-    drafter = built(name, drawn_target(), **small(name, drawn_target(), 4))
-    assert p_value(draws(drafter, DRAWN[settings], runs), drawn_truth(settings)) > ERROR
-
-
-@pytest.mark.parametrize("settings", DRAWN)
-def test_what_the_drawn_test_can_see(settings, runs):
-    """Any wrong law of the counted outcomes fails with probability 0.99 if it is so far off in total variation: 0.13 at 2,000
-    runs, 0.02 at 100,000. A wrong rule that favours some outcomes over others, as wrong rules do, is seen earlier."""
-    assert detectable(drawn_truth(settings), runs, ERROR) < 6 / runs**0.5
-
-
-# --- wrong trees fail both
-
-WRONG = {
-    "stale q": lambda model: StaleQ(model, (3, 1), "without"),
-    "pruned after the draw": lambda model: PrunedAfterDraw(model, (2, 1), "without"),
-    "best tokens judged by p/q": lambda model: RawTop(model, (2, 1), "without"),
-}
-
-
-@pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_trees_fail_both_tests(wrong, runs):
-    draft = ToyTarget(random_table(4, 1, seed=2), order=1)
-    assert total_variation(decode_law(TOY, WRONG[wrong](draft), SETTINGS["T=1"], 3), true_law(TOY, SETTINGS["T=1"], 3)) > 0.01
-    draft = Target("draft", tiny_model("llama", seed=9, vocab_size=5, hidden_size=16, intermediate_size=24), Letters())
-    assert p_value(draws(WRONG[wrong](Once(draft)), DRAWN["T=1"], runs), drawn_truth("T=1")) < ERROR
-
-
-def test_right_trees_pass_where_the_wrong_ones_fail(runs):
-    draft = Once(Target("draft", tiny_model("llama", seed=9, vocab_size=5, hidden_size=16, intermediate_size=24), Letters()))
-    for kind in ("without", "replace", "fixed"):
-        assert p_value(draws(TreeDrafter(draft, (3, 1), kind), DRAWN["T=1"], runs), drawn_truth("T=1")) > ERROR
+@pytest.mark.parametrize(
+    "draft",
+    [
+        chain([1, 1, 1, 1]),  # deeper than the room
+        chain([12]),  # no token of the target
+        tree([3, 3], (-1, -1)),  # a sibling twice
+        chain([1], [torch.eye(12)[2]]),  # drawn from a law without it
+        chain([1], [torch.eye(12)[1] * 2]),  # from no law at all
+        chain([1, 2], probe=(True, False)),  # a candidate that no path leads to
+        chain([1], note={"score": torch.ones(1)}),  # a note that is no JSON
+    ],
+)
+def test_a_wrong_draft_is_seen(draft):
+    state = State([1, 2], 2, 3, GREEDY, SeededCoins(0), (), 12)
+    obeys(chain([1, 2, 3]), state)
+    with pytest.raises((AssertionError, TypeError)):
+        obeys(draft, state)
 
 
 # --- temperature 0: plain's ids, wherever the run ends
