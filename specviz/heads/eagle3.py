@@ -64,5 +64,6 @@ class Eagle3(Recurrent):
     def own_state(self):
         state = super().own_state()
         if self.d2t is not None:
+            state["d2t"] = state["d2t"].long()  # as published
             state["t2d"] = torch.zeros(len(self.embedding), dtype=torch.bool).index_fill_(0, self.d2t.cpu(), True)
         return state
