@@ -115,10 +115,10 @@ def test_a_wrong_q_between_siblings_is_seen():
 @pytest.mark.parametrize("name", MAKERS)
 @pytest.mark.parametrize("size", [0, 1, 4, 25])
 def test_text_at_temperature_0_is_plains(name, size):
-    target, limits = tiny("llama"), Limits(30)
+    target, limits = tiny("llama"), Limits(20)
     knobs = sized(name, size) if size or name != "mtp chain" else {}
     drafter = made(name, target, **knobs)
-    for length in (1, 2, 9, 40):
+    for length in (2, 9):
         ids = prompt_ids(length)
         _, rounds = run(target, drafter, ids, Sampling(), limits)
         assert emitted(rounds) == plain_ids(target, ids, Sampling(), limits)

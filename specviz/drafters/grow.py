@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 CERTAIN = 0.98  # no node is surer than this, so that every further one costs its parent's chance something
 RANKS, DEPTHS = 4, 6  # ranks and depths from here on are counted together
-USUAL = (0.5, 0.15, 0.08, 0.04)  # acceptance by rank, given the parent, until a run has seen its own
+USUAL = (0.4, 0.12, 0.06, 0.03)  # acceptance by rank, given the parent, until a run has seen its own
 EXAMPLES = 4.0  # observations that what is believed beforehand weighs as much as
 FADE = 0.98  # weight of a round's counts in the next one
 NOTHING = (0.0, 0.0, 0.0)
