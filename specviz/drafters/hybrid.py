@@ -126,8 +126,9 @@ class Hybrid(Lookups):
 
     def begin(self, state) -> None:
         super().begin(state)
-        if hasattr(self._made, "row_cost"):
-            self._made.row_cost = self.row_cost
+        for cost in ("row_cost", "draft_cost"):  # it drafts on the same machine
+            if hasattr(self._made, cost):
+                setattr(self._made, cost, getattr(self, cost))
         self._made.begin(state)
         self._offered = Offered()
         self._union.add(self._offered, ALONE["other"])
