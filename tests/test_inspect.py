@@ -5,7 +5,7 @@ import re
 import pytest
 
 from specviz import trace as tr
-from tests.frontkit import SAMPLED
+from tests.frontkit import RUNS, SAMPLED
 
 
 def test_the_coin_shows_the_numbers_of_the_record(opened):
@@ -103,15 +103,15 @@ def test_the_whole_view_works_from_the_keyboard(opened):
 
 
 def test_a_replay_follows_the_recorded_times_and_announces_only_its_end(opened):
-    one = opened("trace=wild")
-    one.go(0)
+    one = opened("trace=long")
+    one.go(150)
     one.page.select_option("#inspect [data-act=speed]", "0.25")
     one.page.click("#inspect [data-act=toggle]")
     one.wait("specviz.stats.inspect.playing")
     assert "recorded times at 0.25×" in one.text("#inspect .sv-clock")
     assert one.text("#inspect [aria-live]") == ""
     one.wait("!specviz.stats.inspect.playing")
-    assert one.at[1] == len(SAMPLED.iterations) - 1
+    assert one.at[1] == len(RUNS["long"]["draft_model"].iterations) - 1
     assert "End of the record" in one.text("#inspect [aria-live]")
 
 
