@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -198,3 +199,8 @@ def test_the_acceptance_head_survives_the_disk(tmp_path):
     assert torch.allclose(made(x), again(x), atol=1e-2) and bool(((made(x) > 0) & (made(x) < 1)).all())
     with pytest.raises(ModelError, match="do not fit"):
         Acceptance.from_files(tmp_path, tiny("llama"), 16)
+
+
+@pytest.mark.parametrize("layers, taps", [(30, (2, 15, 27)), (61, (2, 30, 58)), (7, (2, 3, 4)), (6, (0, 3, 6)), (2, (0, 1, 2))])
+def test_eagle3_reads_three_layers_of_any_target(layers, taps):
+    assert Eagle3.taps(SimpleNamespace(num_hidden_layers=layers)) == taps

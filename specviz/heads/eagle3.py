@@ -40,9 +40,10 @@ class Eagle3(Recurrent):
 
     @staticmethod
     def taps(config):
-        """Inputs of layers 2, N // 2 and N - 3: low, middle, high."""
+        """Inputs of layers 2, N // 2 and N - 3: low, middle, high; of a shallow model, where these coincide, first, middle and last."""
         layers = config.num_hidden_layers
-        return tuple(sorted({min(2, layers), layers // 2, max(layers - 3, 0)})) if layers > 4 else (0, layers // 2, layers)
+        low, middle, high = 2, layers // 2, layers - 3
+        return (low, middle, high) if low < middle < high else (0, layers // 2, layers)
 
     def features(self, hidden):
         return self.fc(torch.cat([hidden[tap] for tap in sorted(hidden)], -1).to(self.dtype))
