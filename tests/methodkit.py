@@ -54,7 +54,7 @@ def variations(name: str, target, limit: int = 3) -> dict[str, dict]:
             if knob.kind == "int":
                 found += [{**start, knob.name: v} for v in range(int(knob.min), min(int(knob.min) + 2, limit + 1) + 1) if v <= knob.max]
             elif knob.kind == "float":
-                found += [{**start, knob.name: v} for v in (knob.min, (knob.min + knob.max) / 2, knob.max)]
+                found += [{**start, knob.name: v} for v in (knob.min, knob.max)]
     return {", ".join(f"{k}={v}" for k, v in values.items() if v != base[k]) or "small": values for values in found}
 
 
