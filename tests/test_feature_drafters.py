@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 import torch
 
-from specviz.decode import Limits, decode
-from specviz.drafters import State, knobs
+from specviz.decode import Limits, RunError, decode
+from specviz.drafters import METHODS, State, knobs
 from specviz.drafters.eagle1 import PARENTS, PLACES, TREE, Eagle1
 from specviz.drafters.eagle2 import Eagle2
 from specviz.drafters.eagle3 import Eagle3
@@ -413,3 +413,16 @@ def test_an_untrained_one_for_any_target(cls):
         drafter = cls.tiny(target)
         assert drafter.needs == "head" and drafter.lossless and drafter.source == drafter.head.kind
         assert list(decode(target, drafter, "", Sampling(), Limits(4), prompt_ids=[1, 2, 0]))
+
+
+@pytest.mark.parametrize("method", ["eagle1", "eagle2", "eagle3", "mtp", "medusa", "hybrid"])
+def test_a_head_without_numbers_ends_the_run_in_one_sentence(method):
+    target = tiny("llama")
+    drafter = METHODS[method].tiny(target)
+    head = drafter._made.head if method == "hybrid" else drafter.head
+    if method == "medusa":
+        head.heads[0][0].linear.bias.fill_(float("nan"))
+    else:
+        next(p for p in head.parameters()).fill_(float("nan"))
+    with pytest.raises(RunError, match="gave no usable probabilities in iteration 0"):
+        run(target, drafter, prompt_ids(6), Sampling(), Limits(8))

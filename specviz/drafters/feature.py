@@ -22,6 +22,13 @@ from specviz.tree import Draft, empty
 COOL = 1.0  # a draft is not taken to be surer than at this temperature, however cold the run is: measured, it would be wrong
 
 
+def usable(confidence: torch.Tensor) -> torch.Tensor:
+    """Raises FloatingPointError where a head gave no numbers, as one that was never trained may once it reads its own output."""
+    if not bool(confidence.isfinite().all()):
+        raise FloatingPointError("its logits hold NaN or are infinite")
+    return confidence
+
+
 class Recursion:
     """A head at work on one sequence. Rows are the slots that this round's drafting added, in the order in which they were read."""
 
@@ -145,7 +152,8 @@ class HeadDrafter:
         """
         warm = logits if state.sampling.temperature <= COOL else logits / state.sampling.temperature
         top = warm.topk(min(width, logits.shape[-1]))
-        return (top.values - warm.logsumexp(-1, keepdim=True)).exp().tolist(), self._ids(top.indices).tolist()
+        own = (top.values - warm.logsumexp(-1, keepdim=True)).exp()
+        return usable(own).tolist(), self._ids(top.indices).tolist()
 
     def _law(self, state, logits: torch.Tensor, path: list[int]) -> tuple[torch.Tensor, torch.Tensor | None]:
         """(law float[n], the target's ids of its entries or None for all of them in order) after the committed ids and `path`.

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 
+from specviz.drafters.feature import usable
 from specviz.drafters.grow import Experience, Grown, Laws, best, dynamic
 from specviz.drafters.medusa_trees import TREES
 from specviz.heads import medusa
@@ -87,7 +88,7 @@ class Medusa:
         logits = self.head(state.hidden[self._tap][-1:])[0, : min(self.depth, state.room)]
         warm = logits / max(state.sampling.temperature, COOL)
         top = warm.topk(min(RANKS, warm.shape[-1]))
-        own = (top.values - warm.logsumexp(-1, keepdim=True)).exp()
+        own = usable((top.values - warm.logsumexp(-1, keepdim=True)).exp())
         tokens = top.indices if self.head.d2t is None else self.head.d2t[top.indices]
         return list(zip(own.tolist(), tokens.tolist(), strict=True))
 
