@@ -176,10 +176,11 @@
     // ---- drawing the choice ------------------------------------------------------------------------------------------
     show(fresh) {
       const at = this.hovered || { it: this.it, tok: this.tok };
+      const preview = at.it !== this.it || at.tok !== this.tok; // the mouse may rest on what was just chosen
       const it = this.lane.its[at.it];
       if (!it) return;
       const detail = this.detail(at.it), failed = this.failed === this.lane.key + "/" + at.it;
-      const state = [this.generation, this.lane.key, at.it, at.tok, Boolean(detail), failed, Boolean(this.hovered), this.playing, this.playing && this.judged, fresh, this.lane.over].join();
+      const state = [this.generation, this.lane.key, at.it, at.tok, Boolean(detail), failed, preview, this.playing, this.playing && this.judged, fresh, this.lane.over].join();
       this.strip.mark(this.it, this.tok, this.playing ? this.it : -1, this.focus === "strip");
       if (state === this.shown && !fresh) { this.focus = ""; return; }
       this.shown = state;
@@ -190,7 +191,7 @@
       this.drafted.draw(this.lane, it, detail, hidden);
       this.focus = "";
       this.card.error = failed ? this.failure : "";
-      this.card.show({ letter: hidden ? "u" : it.letters[at.tok], name: it.names[at.tok] || "", it: at.it }, hidden ? null : detail, at.tok, Boolean(this.hovered), this.lane);
+      this.card.show({ letter: hidden ? "u" : it.letters[at.tok], name: it.names[at.tok] || "", it: at.it }, hidden ? null : detail, at.tok, preview, this.lane);
       sv.stats.inspect.shown = [this.lane.key, at.it, at.tok, detail ? "full" : "light"].join("/");
     }
     // A tree takes the whole width, above the card of its chosen node; the chips of a chain have their place beside the laws.

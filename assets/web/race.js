@@ -79,7 +79,7 @@
       if (plain && sv.finite(ratio)) {
         rows.push(h("div", { class: "sv-from" }, h("b", null, sv.speed(plain.speed)), ` ${plain.name} → `, h("b", null, sv.speed(lane.speed)), ` ${lane.name} · ${sv.t("unit.tokens")}`));
       } else rows.push(h("div", { class: "sv-from" }, lane.name + (lane.message ? " – " + lane.message : "")));
-      if (end) rows.push(h("div", { class: "sv-checks" }, this.same(end), this.predicted(end, ratio), this.traced(lane)));
+      if (end) rows.push(h("div", { class: "sv-checks" }, this.lossy(lane), this.same(end, !lane.head || lane.head.lossless), this.predicted(end, ratio), this.traced(lane)));
       else if (plain) rows.push(h("div", { class: "sv-checks" }, h("span", { class: "sv-dim" }, sv.t(lane.over && plain.over ? "race.noend" : "race.running"))));
       if (slow) rows.push(h("p", { class: "sv-slow" }, sv.t("race.slower"), " ", this.why(end)));
       return h("article", { class: "sv-verdict" + (slow ? " sv-verdict-slow" : ""), "data-lane": lane.key },
@@ -96,11 +96,14 @@
       const gap = sv.finite(ratio) && Math.abs(end.predicted / ratio - 1) > 0.1;
       return h("span", { class: "sv-check", title: sv.t("race.predicted.help") }, sv.t("race.predicted", { n: sv.fixed(end.predicted, 2) }), gap && h("span", { class: "sv-dim" }, " " + sv.t("race.gap", { n: sv.percent(Math.abs(end.predicted / ratio - 1)) })));
     }
-    same(end) {
+    same(end, lossless) {
       if (end.same === true) return h("span", { class: "sv-check sv-good" }, sv.t("race.same") + " ✓");
-      if (end.same !== false) return h("span", { class: "sv-check sv-dim", title: sv.t("race.random.help") }, sv.t("race." + (end.same_reason || "random")));
+      if (end.same !== false) return h("span", { class: "sv-check sv-dim", title: sv.t(lossless ? "race.random.help" : "lane.lossy.help") }, sv.t("race." + (end.same_reason || "random")));
       const margin = sv.finite(end.margin) ? sv.t("race.margin", { n: end.margin < 0.001 ? end.margin.toExponential(1) : sv.fixed(end.margin, 3) }) : sv.t("race.nomargin");
       return h("span", { class: "sv-check " + (end.near_tie ? "sv-warn" : "sv-bad") }, sv.t("race.differs", { n: end.at + 1, margin }) + (end.near_tie ? " – " + sv.t("race.neartie") : ""));
+    }
+    lossy(lane) {
+      return lane.head && !lane.head.lossless && h("span", { class: "sv-check sv-warn", title: sv.t("lane.lossy.help") }, sv.t("lane.lossy"));
     }
     traced(lane) {
       return lane.head && lane.head.capture > 0 && h("span", { class: "sv-check sv-dim", title: sv.t("lane.traced.help", { n: lane.head.capture }) }, sv.t("race.traced"));
@@ -108,6 +111,11 @@
     why(end) {
       const reason = end.slower || { key: "unknown" };
       if (reason.key === "alpha" && reason.needed === null) return sv.t("slower.never", { v: sv.fixed(reason.v, 2), draft: sv.fixed(reason.draft, 2) });
+      // alpha is one number for all depths; where it is not what the lane loses by (in a tree it need not be), the tokens a round are
+      if (reason.key === "alpha" && (!(reason.alpha < reason.needed) || sv.percent(reason.alpha) === sv.percent(reason.needed))) {
+        const [tau, even] = sv.pair(reason.tau, reason.even);
+        return sv.t("slower.tau", { tau, even });
+      }
       const shown = Object.fromEntries(Object.entries(reason).map(([name, x]) => [name, name === "alpha" || name === "needed" || name === "share" ? sv.percent(x) : typeof x === "number" ? sv.fixed(x, 2) : x]));
       const better = reason.best_speedup > 1.02 ? " " + sv.t("slower.try", { n: reason.best, x: sv.fixed(reason.best_speedup, 2) }) : "";
       return sv.t("slower." + reason.key, shown) + better;

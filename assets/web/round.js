@@ -101,7 +101,7 @@
       const parts = sv.PHASES.map((name, k) => [name, it.seconds[k]]).filter(([, x]) => x > 0);
       sv.put(this.facts,
         !plain && h("p", { class: "sv-gain" }, sv.t(it.count === 1 ? "round.gain.one" : "round.gain", { n: it.count, passes: it.passes })),
-        lane.head && !lane.head.lossless && h("p", { class: "sv-lossy" }, sv.t("round.lossy", { rule: sv.t("rule." + lane.head.rule) })),
+        lane.head && !lane.head.lossless && h("p", { class: "sv-lossy" }, sv.t("round.lossy")),
         reason && h("p", { class: "sv-reason" }, sv.t("round.short"), " ", reason),
         it.letters.match(/[ARCBP]/) && h("p", { class: "sv-reason" }, sv.t("round.cut")),
         it.stop && h("p", { class: "sv-reason" }, sv.t("state.stop." + it.stop), it.message ? " – " + it.message : ""),

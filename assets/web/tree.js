@@ -4,7 +4,7 @@
   const sv = window.specviz;
   const { h, s } = sv;
   const DENSE = 14; // rows: more are drawn with one line a node
-  const SIZES = { normal: { wide: 108, tall: 38, right: 24, down: 7 }, drawn: { wide: 152, tall: 38, right: 24, down: 7 }, dense: { wide: 150, tall: 21, right: 22, down: 4 } };
+  const SIZES = { normal: { wide: 120, tall: 38, right: 24, down: 7 }, drawn: { wide: 152, tall: 38, right: 24, down: 7 }, dense: { wide: 150, tall: 21, right: 22, down: 4 } };
   const NARROW = { wide: -12, right: -8 }; // on a small screen
   const EDGE = 10; // around the drawing
 

@@ -134,6 +134,7 @@ def verdict(lane: Trace, plain: Trace) -> dict[str, Any]:
         # over the lengths that were drafted, rounds without a draft included: those cost time and cannot gain any
         needed = theory.alpha_from_tokens(max(1.0, cost.round / (1 + cost.plain_extra)), depths)
         facts = {"gamma": cost.gamma, "alpha": own.alpha, "needed": needed, "c": cost.c, "v": cost.v, "tau": own.tau}
+        facts["even"] = cost.round / (1 + cost.plain_extra)  # tokens a round that pay for it, whatever the shape of the draft
         facts |= {"draft": cost.draft, "overhead": cost.overhead, "record": cost.record}
         # only where a draft is as long as asked for, and no tree, does another length mean another speed
         if own.alpha is not None and cost.c is not None and cost.gamma > 0 and cost.chain:
