@@ -77,6 +77,7 @@ def race(a) -> int:
         one["differs_at"] = same_text(traces[name], traces["plain"])
         same = "same text" if one["differs_at"] is None else f"differs at token {one['differs_at'] + 1}"
         rate = f"{name}: {one['tokens_per_s']:.1f} tokens/s, {one['speedup']:.2f}x plain, tau {one['tau']:.2f}"
+        rate += "" if one["lossless"] or name == "plain" else ", NOT lossless"
         # texts drawn at random differ by chance
         words.append(rate + (f", {same}" if a.temperature == 0 and name != "plain" else ""))
     answer(a, {"lanes": lanes}, "\n".join(["", text.story(traces["plain"], sys.stdout.isatty()), "", *words]))
@@ -109,6 +110,7 @@ def bench(a) -> int:
     lines = [
         f"{name}: {m['tokens_per_s_overall']:.1f} tokens/s, {m['speedup']:.2f}x plain, "
         f"tau {m['tau']:.2f}, equal to plain {m['equal_to_plain']}"
+        + ("" if m.get("lossless", True) or name == "plain" else ", NOT lossless")
         for name, m in report["methods"].items()
     ]
     lines += [
