@@ -88,7 +88,7 @@
     }
     basis(lane, plain) {
       if (!plain) return sv.t("race.noplain");
-      if (lane.stop === "stopped" || plain.stop === "stopped") return sv.t("race.stopped", { n: Math.min(lane.tokens.length, plain.tokens.length) });
+      if ([lane, plain].some((one) => one.stop === "stopped" || one.state === "stopped")) return sv.t("race.stopped", { n: Math.min(lane.tokens.length, plain.tokens.length) });
       return sv.t(lane.end ? "race.measured" : "race.sofar");
     }
     predicted(end, ratio) {
