@@ -65,7 +65,7 @@
     }
     words(shape, kind, believed, facts, open) {
       sv.text(this.title, kind === "tree" ? sv.t(shape.probes.length ? "tree.title.probes" : "tree.title", { n: shape.candidates, probes: shape.probes.length }) : sv.t("mask.title.chain"));
-      sv.text(this.help, sv.t(kind === "tree" ? (facts === "belief" ? "tree.help.belief" : "tree.help") : "mask.help"));
+      sv.text(this.help, sv.t(kind === "tree" ? (facts === "belief" ? "tree.help.belief" : (this.last[2] || {}).rule === "typical" ? "tree.help.typical" : "tree.help") : "mask.help"));
       this.help.hidden = kind === "chain" && !open;
       sv.text(this.maskTitle, sv.t("mask.title"));
       this.maskTitle.hidden = kind === "chain";
