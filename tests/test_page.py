@@ -55,7 +55,8 @@ def test_every_label_speaks_the_language(visit, lang):
     spec = json.loads(one.tab.evaluate("JSON.stringify(window.specviz.page.spec)"))
     for name in spec["fields"]:
         label = strings.get(f"page.f.{name}", strings.get(f"page.f.{name.split('.')[-1]}"))
-        assert label in shown, name
+        if "." not in name or name.split(".")[0] in spec["defaults"]["methods"]:  # settings of other methods are not drawn
+            assert label in shown, name
     for name in ("run", "stop_run", "tab_race", "tab_inspect", "tab_charts", "upload", "fold_draft", "fold_more", "example"):
         assert strings[f"page.f.{name}"] in shown, name
     for key in (
