@@ -59,10 +59,13 @@ def run(a) -> int:
 
 
 def race(a) -> int:
+    from specviz.race import MAX_LANES
     from specviz.race import race as run_race
 
     methods = chosen(a, a.methods)
     methods = methods if "plain" in methods else {"plain": "auto", **methods}
+    if len(methods) > MAX_LANES:
+        raise ValueError(f"A race has up to {MAX_LANES} lanes, plain among them, not {len(methods)}; bench takes any number of methods.")
     target = load_target(a)
     records: dict[str, list[Header | Iteration]] = {name: [] for name in methods}
     for name, record in run_race({name: lane(a, target, name, draft) for name, draft in methods.items()}):
@@ -140,9 +143,11 @@ def train(a) -> int:
 
 def load_target(a):
     from specviz.catalog import load_target as load
+    from specviz.decode import Limits
 
     if a.trace is not None and not a.trace.parent.is_dir():
         raise ValueError(f"There is no folder for the trace {a.trace.name}; make it first.")
+    sampling_of(a), Limits(a.max_new, tuple(a.stop))  # what they refuse is said before anything is loaded
     return load(located(a.target), a.device, a.dtype, progress_bar, allow_paths=True)
 
 
@@ -164,8 +169,8 @@ def sampling_of(a):
 
     from specviz.sampling import Sampling
 
-    seed = secrets.randbelow(2**31) if a.seed is None else a.seed
-    return Sampling(a.temperature, a.top_k, a.top_p, a.min_p, a.repetition_penalty, seed)
+    a.seed = secrets.randbelow(2**31) if a.seed is None else a.seed  # one for all lanes of a race
+    return Sampling(a.temperature, a.top_k, a.top_p, a.min_p, a.repetition_penalty, a.seed)
 
 
 def shown(a, records):

@@ -8,7 +8,7 @@ from typing import Any
 
 from specviz import library as outside
 from specviz.compare import margin, same_text
-from specviz.decode import Limits
+from specviz.decode import Limits, RunError, checked_prompt
 from specviz.measure import Make, Measurement, spread
 from specviz.sampling import Sampling
 from specviz.stats import summary
@@ -31,6 +31,11 @@ def bench(
     trained: Callable[[str], dict[str, Any] | None] = lambda method: None,
 ) -> dict[str, Any]:
     """The whole report, plain always in it. trained: method -> how its weights came about. See the README for the keys."""
+    for number, prompt in enumerate(prompts, 1):  # minutes of measuring would be lost at the first one that cannot be run
+        try:
+            checked_prompt(target, prompt, raw, None)
+        except RunError as error:
+            raise RunError(f"Prompt {number} of {len(prompts)}: {error}") from None
     done = Measurement(target, methods, [(prompt, raw) for prompt in prompts], sampling, limits, repeats, rule)
     found = outside.libraries(target, done.methods, limits, sampling, raw) if library else {}
     rates: dict[str, dict[int, list[float]]] = {name: {} for name in found}

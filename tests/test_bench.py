@@ -7,7 +7,7 @@ import math
 import pytest
 
 from specviz.bench import bench
-from specviz.decode import Limits
+from specviz.decode import Limits, RunError
 from specviz.drafters import METHODS
 from specviz.drafters.plain import Plain
 from specviz.measure import ROWS, Measurement, row_cost
@@ -145,3 +145,13 @@ def test_a_method_whose_text_differs_is_told():
     trace, total = done.runs["wrong"][0, 0]
     trace.iterations[-1].emitted[-1] += 1
     assert done.row("wrong")["equal_to_plain"] == "0/1" and total.new_tokens == 6
+
+
+def test_a_prompt_that_cannot_be_run_is_named_before_any_work():
+    on = target()
+
+    def never():
+        raise AssertionError("no method is made before the prompts are checked")
+
+    with pytest.raises(RunError, match=r"Prompt 2 of 2: The prompt has 600 tokens"):
+        bench(on, {"suffix": never}, ["abc", "a" * 600], Sampling(), Limits(4), 1, raw=True)

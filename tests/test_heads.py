@@ -132,6 +132,7 @@ def test_eagle3_files_hold_both_maps_as_published():
         (lambda t, c: t.update(d2t=torch.tensor([1, 0])), "twice to one token"),
         (lambda t, c: t.update(d2t=torch.tensor([5, VOCAB])), "outside"),
         (lambda t, c: t.update(d2t=torch.tensor([0.5])), "whole numbers"),
+        (lambda t, c: c.update(kind="draft"), "of the kind 'draft'"),
         (lambda t, c: c.pop("num_attention_heads"), "num_attention_heads"),
         (lambda t, c: c.update(num_attention_heads=7), "7 attention heads"),
         (lambda t, c: t.pop("layers.0.self_attn.q_proj.weight"), "q_proj"),

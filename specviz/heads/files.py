@@ -22,8 +22,8 @@ from specviz.session import ModelError
 WEIGHTS = ("model.safetensors", "pytorch_model.bin", "medusa_lm_head.safetensors", "medusa_lm_head.pt")
 
 
-def read(folder: Path, what: str) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """(config, tensors). Raises ModelError, which names `what` and no path."""
+def read(folder: Path, what: str, kind: str = "") -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """(config, tensors). kind: what `train` calls it; published files do not say. Raises ModelError, which names `what` and no path."""
     try:
         config = json.loads((folder / "config.json").read_text("utf-8")) if (folder / "config.json").is_file() else {}
         file = next(folder / name for name in WEIGHTS if (folder / name).is_file())
@@ -34,6 +34,8 @@ def read(folder: Path, what: str) -> tuple[dict[str, Any], dict[str, torch.Tenso
         raise ModelError(f"The weights of {what} are damaged ({type(error).__name__}); copy or train them again.") from None
     if not isinstance(config, dict) or not isinstance(tensors, Mapping) or not all(isinstance(t, torch.Tensor) for t in tensors.values()):
         raise ModelError(f"The files of {what} are not a table of tensors with a config.json; choose another folder.")
+    if kind and config.get("kind", kind) != kind:
+        raise ModelError(f"These are not the weights of {what}, but of the kind {str(config['kind'])[:20]!r}; choose another folder.")
     return config, dict(tensors)
 
 

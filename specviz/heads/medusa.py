@@ -96,7 +96,7 @@ class Medusa(nn.Module):
     def from_files(cls, folder, target) -> Self:
         """Raises ModelError where the weights are no Medusa heads, or do not fit the target."""
         what = f"the medusa heads for {target.name}"
-        _, tensors = files.read(folder, what)
+        _, tensors = files.read(folder, what, "medusa")
         tensors = files.renamed(tensors, PREFIXES)
         d2t = files.target_ids(tensors.pop("d2t", None), target.vocab, what)
         found = [re.fullmatch(r"(\d{1,2})\.(\d{1,2})\.(linear\.weight|linear\.bias|weight)", key) for key in tensors]

@@ -152,7 +152,7 @@ class Recurrent(nn.Module):
     def from_files(cls, folder, target) -> Self:
         """Raises ModelError where the weights are not this kind of head, or do not fit the target."""
         what = f"the {cls.kind} head for {target.name}"
-        facts, tensors = files.read(folder, what)
+        facts, tensors = files.read(folder, what, cls.kind)
         tensors = {key: tensor for key, tensor in cls.keys(tensors).items() if key not in cls.shared}
         d2t = files.target_ids(tensors.pop("d2t", None), target.vocab, what)
         tensors.pop("t2d", None)

@@ -38,7 +38,7 @@ class Acceptance(nn.Module):
     def from_files(cls, folder, target: Any, width: int) -> Self:
         """Raises ModelError where the weights are no acceptance head of a draft `width` wide."""
         what = f"the acceptance head for {target.name}"
-        _, tensors = files.read(folder, what)
+        _, tensors = files.read(folder, what, cls.kind)
         blocks = len({key.split(".")[1] for key in tensors if key.startswith("blocks.")})
         head = cls(width, blocks)
         files.fill(head, tensors, what)
