@@ -81,6 +81,7 @@ def tiny_model(kind: str, seed: int = 0, attention: str = "sdpa", noise: float =
 
 
 @functools.cache
+@torch.inference_mode(False)  # whichever test asks first, every other can train on it
 def tiny(kind: str, *args, **more) -> Target:
     return Target(kind, tiny_model(kind, *args, **more), Letters())
 
