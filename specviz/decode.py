@@ -86,6 +86,8 @@ def decode(
     ids = checked_prompt(target, prompt, raw, prompt_ids)
     if rule not in RULES:
         raise RunError(f"The acceptance rule must be one of {', '.join(RULES)}, not {rule[:20]!r}.")
+    if rule == "block" and drafter.shape == "tree":
+        raise RunError(f"Block verification needs a chain, and {drafter.name} proposes trees; choose the token rule for it.")
     verify, coins = RULES[rule], coins or SeededCoins(sampling.seed)
     yield header_of(target, drafter, prompt, ids, sampling, limits, rule, capture)
 
@@ -219,7 +221,7 @@ def header_of(target, drafter, prompt, ids, sampling, limits, rule, capture) -> 
     return Header(
         target=target.name,
         method=drafter.name,
-        lossless=drafter.lossless and rule in LOSSLESS,
+        lossless=drafter.lossless and (rule in LOSSLESS or drafter.shape == "none"),
         knobs=knob_values(drafter),
         rule=rule,
         sampling=asdict(sampling),

@@ -95,6 +95,8 @@ def watched(drafter, taps: tuple[int, ...] = (), after: Callable = lambda state,
         draft = last["draft"] = propose(state)
         assert state.ids == ids, "the loop alone writes the state"
         obeys(draft, state)
+        line = draft.is_chain and not any(draft.probe)
+        assert drafter.shape == "tree" or (line and drafter.shape == "chain") or not len(draft), "by it block verification is refused"
         return draft
 
     def told(state, verdict, scores):

@@ -17,6 +17,7 @@ from specviz.drafters import DraftModel, Plain, PromptLookup
 from specviz.sampling import Sampling
 from specviz.toy import ToyTarget, random_table
 from specviz.trace import Trace, line
+from specviz.verify import RULES
 from tests.tinymodels import VOCAB, Letters, Watched, emitted, library_greedy, plain_ids, prompt_ids, run, tiny
 from tests.treedrafters import PartlyRight, TopTree, TreeDrafter
 
@@ -177,8 +178,19 @@ def test_block_verification_at_temperature_0():
     for gamma, right in itertools.product((1, 4, 8), RIGHT):
         _, rounds = run(target, PartlyRight(want, 12, VOCAB, right, gamma), ids, GREEDY, Limits(24), rule="block")
         assert emitted(rounds) == want
-    with pytest.raises(RunError, match="needs a chain"):
-        run(target, TopTree(tiny("llama"), (2, 2)), ids, GREEDY, Limits(24), rule="block")
+    watched = Watched(target)
+    with pytest.raises(RunError, match="needs a chain, and tree proposes trees; choose the token rule"):
+        next(decode(watched, TopTree(tiny("llama"), (2, 2)), "", GREEDY, Limits(24), rule="block", prompt_ids=ids))
+    assert not watched.sessions, "refused before any work"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_plain_decoding_is_lossless_by_any_rule(rule):
+    """It proposes nothing that a rule could judge."""
+    sampling, ids = Sampling(temperature=1.0, seed=2), prompt_ids(12)
+    headers, rounds = zip(*(run(tiny("llama"), Plain(), ids, sampling, Limits(12), rule=each) for each in (rule, "token")), strict=True)
+    assert headers[0].lossless and emitted(rounds[0]) == emitted(rounds[1])
+    assert not run(tiny("llama"), TopTree(tiny("llama"), (2, 2)), ids, sampling, Limits(2), rule="typical")[0].lossless
 
 
 # --- twins, seeds

@@ -26,6 +26,10 @@ class TreeDrafter:
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 
+    @property
+    def shape(self):
+        return "chain" if set(self.widths) == {1} else "tree"
+
     def taps(self, config):
         return ()
 
@@ -160,6 +164,7 @@ class PartlyRight:
     name: ClassVar[str] = "partly_right"
     paper: ClassVar[str] = ""
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "chain"
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 

@@ -77,6 +77,7 @@ class Drafter(Protocol):
     name: ClassVar[str]
     paper: ClassVar[str]
     lossless: ClassVar[bool]
+    shape: str  # what it proposes: "none" | "chain", every draft one path without probes | "tree". Knobs may decide
     needs: ClassVar[str]  # "": nothing | "model": a draft model | "head": trained weights | "target": the target itself
 
     @property

@@ -60,6 +60,7 @@ class DraftModel:
     name: ClassVar[str] = "draft_model"
     paper: ClassVar[str] = "Leviathan et al. 2023; Chen et al. 2023"
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "chain"
     needs: ClassVar[str] = "model"
 
     @property

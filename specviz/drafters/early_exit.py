@@ -40,6 +40,7 @@ class EarlyExit:
     name: ClassVar[str] = "early_exit"
     paper: ClassVar[str] = "Elhoushi et al. 2024, LayerSkip; Zhang et al. 2024, Draft & Verify"
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "chain"
     needs: ClassVar[str] = "target"
     source: ClassVar[str] = ""
 

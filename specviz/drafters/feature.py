@@ -98,6 +98,7 @@ class HeadDrafter:
 
     paper: ClassVar[str] = ""
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "tree"
     needs: ClassVar[str] = "head"
     weights: ClassVar[type[Recurrent]]
 

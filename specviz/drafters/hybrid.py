@@ -42,6 +42,7 @@ class Lookups:
     name: ClassVar[str] = "lookups"
     paper: ClassVar[str] = "Oliaro et al. 2024, SuffixDecoding; Luo et al. 2024, Token Recycling"
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "tree"
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 

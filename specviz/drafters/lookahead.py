@@ -43,6 +43,10 @@ class Lookahead:
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 
+    @property
+    def shape(self) -> str:
+        return "chain" if self.ngram == 2 else "tree"
+
     @classmethod
     def tiny(cls, target) -> Lookahead:
         return cls()

@@ -42,6 +42,7 @@ class Medusa:
     name: ClassVar[str] = "medusa"
     paper: ClassVar[str] = "Cai et al. 2024, Medusa"
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "tree"
     needs: ClassVar[str] = "head"
 
     @classmethod

@@ -13,6 +13,7 @@ class Plain:
     name: ClassVar[str] = "plain"
     paper: ClassVar[str] = ""
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "none"
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 

@@ -18,6 +18,7 @@ class PromptLookup:
     name: ClassVar[str] = "prompt_lookup"
     paper: ClassVar[str] = "Saxena 2023, Prompt Lookup Decoding"
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "chain"
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 

@@ -46,6 +46,7 @@ class Suffix:
     name: ClassVar[str] = "suffix"
     paper: ClassVar[str] = "Oliaro et al. 2024, SuffixDecoding"
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "tree"
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 

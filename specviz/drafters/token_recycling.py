@@ -41,6 +41,7 @@ class TokenRecycling:
     name: ClassVar[str] = "token_recycling"
     paper: ClassVar[str] = "Luo et al. 2024, Token Recycling"
     lossless: ClassVar[bool] = True
+    shape: ClassVar[str] = "tree"
     needs: ClassVar[str] = ""
     source: ClassVar[str] = ""
 
