@@ -52,6 +52,39 @@ def test_a_packed_model_computes_what_the_stock_one_does(kind):
     torch.testing.assert_close(packed(ids).logits, stock(ids).logits, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", CONFIGS)
+@torch.inference_mode()
+def test_folded_heads_attend_as_the_stock_ones_do(kind):
+    """Behind a cache, for a tree of rows, through windows; and without a mask, as the library itself calls a model."""
+    target = tiny(kind)
+    shares = getattr(target.config, "num_key_value_heads", 4) < target.config.num_attention_heads
+    assert (target.model.config._attn_implementation == cpu.FOLDED) == shares == ("folded heads" in target.kernels)
+    rows = [5, 9, 7, 3, 9, 1], (-1, 0, 0, 1, 2, 4)
+    found = {}
+    for kernel in (target.model.config._attn_implementation, "eager", "sdpa"):
+        target.model.set_attn_implementation(kernel)
+        session = target.session(32)
+        session.prefill(list(range(20)))
+        found[kernel] = session.forward(*rows).logits, target.model(torch.arange(17)[None], use_cache=False).logits
+    target.model.set_attn_implementation(next(iter(found)))
+    for kernel in ("eager", "sdpa"):
+        for ours, theirs in zip(found[target.model.config._attn_implementation], found[kernel], strict=True):
+            torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_heads_with_masks_or_biases_of_their_own_are_not_folded():
+    generator = torch.Generator().manual_seed(1)
+    query, key, value = (torch.randn(1, heads, rows, 8, generator=generator) for heads, rows in ((4, 3), (2, 5), (2, 5)))
+    module = nn.Module()
+    module.num_key_value_groups = 2
+    mask = torch.randn(1, 4, 3, 5, generator=generator)
+    want = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=0.3, enable_gqa=True).transpose(1, 2)
+    torch.testing.assert_close(cpu.folded(module, query, key, value, mask, scaling=0.3)[0], want)
+    biased = cpu.folded(module, query, key, value, torch.zeros(1, 1, 3, 5), scaling=0.3, position_bias=mask)[0]
+    torch.testing.assert_close(biased, want)
+
+
 @torch.inference_mode()
 def test_a_tied_head_keeps_its_embedding():
     target = tiny("llama", tie_word_embeddings=True)

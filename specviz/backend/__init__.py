@@ -6,7 +6,7 @@ from torch import nn
 
 from specviz.backend import cpu
 
-PREPARE = {"cpu": cpu.pack}
+PREPARE = {"cpu": cpu.prepare}
 
 
 def prepare(model: nn.Module, device: str) -> str:

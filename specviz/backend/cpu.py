@@ -1,7 +1,9 @@
-"""Packed matmuls for the CPU: a block of a few rows should cost about what one row costs, since both read the same weights.
+"""For the CPU: a block of a few rows should cost about what one row costs, since both read the same weights and keys.
 
 With the stock nn.Linear it does not, which alone would make every drafter lose. oneDNN's packed weights do it; torch
 reaches them only by private operators, so all of that stays in this file, behind a check made once per weight layout.
+Nor does the library's attention where several query heads share a key head: for one row it lets them share, for more it
+copies the keys once a head. Folding the heads into rows lets them share for any number.
 """
 
 from __future__ import annotations
@@ -9,7 +11,11 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
+FOLDED = "sdpa of folded heads"
 ROWS = 8  # the layout is chosen for about this many rows; measured within a few per cent from 1 to 64
 
 
@@ -60,3 +66,38 @@ def pack(model: nn.Module) -> str:
                 setattr(parent, name, packed)
                 count += 1
     return f"packed matmuls ({count})" if count else "stock kernels"
+
+
+def folded(module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None, **how):
+    """The library's attention, with the query heads of one key head as rows of it where one mask serves all heads.
+
+    query float[B, heads, T, d]; key, value float[B, key heads, L, d]; attention_mask float[B, 1, T, L] or None -> float[B, T, heads, d].
+    """
+    batch, heads, rows, width = query.shape
+    groups = heads // key.shape[1]
+    if groups == 1 or attention_mask is None or attention_mask.shape[1] != 1 or how.get("position_bias") is not None:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **how)
+    query = query.reshape(batch, key.shape[1], groups * rows, width)
+    mask = attention_mask.repeat(1, 1, groups, 1)
+    out = F.scaled_dot_product_attention(query, key, value, mask, how.get("dropout", 0.0), scale=how.get("scaling"))
+    return out.reshape(batch, heads, rows, -1).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register(FOLDED, folded)
+AttentionMaskInterface.register(FOLDED, sdpa_mask)  # else a call without a mask would get none at all
+
+
+def fold(model: nn.Module) -> str:
+    """Folds the heads of a model of the library that uses its SDPA attention and has heads to fold."""
+    config = getattr(model, "config", None)
+    if getattr(config, "_attn_implementation", "") != "sdpa":
+        return ""
+    text = config.get_text_config()
+    if getattr(text, "num_key_value_heads", text.num_attention_heads) == text.num_attention_heads:
+        return ""
+    model.set_attn_implementation(FOLDED)
+    return "folded heads"
+
+
+def prepare(model: nn.Module) -> str:
+    return ", ".join(filter(None, (pack(model), fold(model))))
