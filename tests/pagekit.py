@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -79,6 +80,7 @@ class Served:
     url: str
     demo: gr.Blocks
     models: dict[str, PagedToy]
+    measuring: threading.Event  # set: the drafters of the target "measuring" are there at once; else they do not even listen to Stop
 
     @property
     def queued(self) -> int:
@@ -97,7 +99,10 @@ def served(traces: Path = Path("none"), **how) -> Iterator[Served]:
         "slow": toy("slow", pause=0.02),
         "hostile": toy("hostile<b>", hostile=True),
         "small": toy("small", context=64),
+        "measuring": toy("measuring"),
     }
+    measuring = threading.Event()
+    measuring.set()
 
     def load_target(name, device, dtype, progress):
         if name == "absent":
@@ -108,6 +113,9 @@ def served(traces: Path = Path("none"), **how) -> Iterator[Served]:
         return models[name]
 
     def load_drafter(target, method, values, progress):
+        if target.name == "measuring":
+            progress(0.97, "Measuring")
+            measuring.wait(60)
         return drafter(target, method, values)
 
     names = [*models, "absent", "broken"]
@@ -115,8 +123,9 @@ def served(traces: Path = Path("none"), **how) -> Iterator[Served]:
     demo = page.build(setup, traces=traces)
     _, url, _ = page.launch(demo, prevent_thread_lock=True, quiet=True)
     try:
-        yield Served(url, demo, models)
+        yield Served(url, demo, models, measuring)
     finally:
+        measuring.set()
         demo.close()
 
 

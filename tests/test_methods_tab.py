@@ -283,6 +283,16 @@ def test_a_click_fills_the_table(visit):
     assert one.tab.get_by_role("rowheader").count() == len(names) + 1
 
 
+def test_what_no_run_has_told_is_not_claimed(visit):
+    one, words = opened(visit, "rule=typical&as=raw&prompt=red+fish"), table("en")
+    said = one.tab.locator("tr[data-method=prompt_lookup] .sv-m-lossless")
+    until(lambda: said.inner_text() == "–")
+    assert one.tab.inner_text("tr[data-method=plain] .sv-m-lossless") == words["methods.yes"]
+    one.tab.click("#fold_more button")
+    one.tab.get_by_label(words["page.rule.block"], exact=True).check()
+    until(lambda: said.inner_text() == words["methods.yes"])
+
+
 def test_the_export_holds_the_rows(visit):
     one = opened(visit)
     measured(one, "own")
@@ -320,6 +330,24 @@ def test_stop_keeps_the_rows_and_frees_the_engine(visit, site):
     until(lambda: state(one) == "stopped", 6)
     until(lambda: not site.running, 3)
     assert one.stats()["methods"]["measured"] >= 1 and one.tab.inner_text(".sv-m-say") == table("en")["methods.st.stopped"]
+
+
+def test_stop_is_heard_at_once_also_where_it_cannot_be_obeyed_at_once(visit, site, monkeypatch):
+    monkeypatch.setattr(methods_tab, "PATIENCE", 0.2)  # so that the page has to ask again
+    one, said = opened(visit, "target=measuring&as=raw&prompt=abc"), table("en")["methods.st.stopping"]
+    choose(one, "own")
+    site.measuring.clear()
+    try:
+        one.tab.click(".sv-m-go")
+        until(lambda: "Measuring" in one.tab.inner_text(".sv-m-say"))
+        one.tab.click(".sv-m-stop")
+        until(lambda: one.tab.inner_text(".sv-m-say") == said, 3)
+        one.tab.wait_for_timeout(1500)
+        assert one.tab.inner_text(".sv-m-say") == said and state(one) == "busy"
+    finally:
+        site.measuring.set()
+    until(lambda: state(one) == "stopped", 5)
+    assert one.tab.inner_text(".sv-m-say") == table("en")["methods.st.stopped"] and not one.errors
 
 
 def test_a_second_measurement_waits_and_another_visitors_run_does_not(visit):

@@ -35,7 +35,12 @@ def test_a_trace_is_opened_and_garbage_is_one_sentence(visit, tmp_path):
     one.tab.set_input_files("input[type=file]", [good, second])
     one.reach("done")
     until(lambda: one.stats()["race"]["rendered"] == 50)
-    assert one.stats()["run"] != "recorded"
+    assert one.stats()["run"] != "recorded" and "good.jsonl, second.jsonl" in one.status()
+    named = tmp_path / ("seed" + "x" * 90 + ".jsonl")  # shown as it is, whatever it is called, and not for ever
+    named.write_bytes(good.read_bytes())
+    one.tab.set_input_files("input[type=file]", named)
+    until(lambda: "seedxxx" in one.status())
+    assert "x…" in one.status() and "Seed" not in one.status()
 
 
 def test_a_record_that_is_gone_cannot_be_saved_and_that_is_said(visit):

@@ -12,7 +12,7 @@
   const words = (key, otherwise) => (sv.has(key) ? sv.t(key) : otherwise);
   const times = (x) => (sv.finite(x) ? x.toFixed(2) + "×" : "–");
   const views = new Set();
-  let chosen = null; // the target above, once it was changed; perhaps before this tab was ever opened
+  const chosen = {}; // the target and the rule above, once they were changed; perhaps before this tab was ever opened
   sv.stats.methods = { state: "", rows: 0, measured: 0, updates: 0 };
 
   // 11.8 M, 中文 1180 万
@@ -25,27 +25,34 @@
   }
   const bytes = (n) => (sv.finite(n) ? (n < 1e6 ? (n / 1e3).toFixed(0) + " kB" : (n / 1e6).toFixed(n < 1e7 ? 1 : 0) + " MB") : "–");
 
-  function mount(element, props, watch, measure, halt) {
+  function mount(element, props, watch, tell) {
     const root = element.querySelector(".sv-methods");
     if (root.dataset.ready) return;
     root.dataset.ready = "1";
-    new View(root, props, watch, measure, halt);
+    new View(root, props, watch, tell);
   }
 
   class View {
-    constructor(root, props, watch, measure, halt) {
-      Object.assign(this, { root, props, measure, halt, sorted: false, waiting: false, place: null });
+    constructor(root, props, watch, tell) {
+      Object.assign(this, { root, props, tell, sorted: false, waiting: false, stopping: false, place: null });
       this.usual = props.known.usual;
       this.methods = new Set(this.usual.methods);
       this.prompts = new Set(this.usual.prompts);
       this.tokens = this.usual.max_new;
       this.build();
       views.add(this);
-      watch("value", () => { this.waiting = false; this.draw(); });
+      watch("value", () => {
+        this.waiting = false;
+        // The server answers within seconds even where a step takes longer; then it is asked again, until it is over.
+        if (!this.stopping || this.value.state !== "busy") this.stopping = false;
+        else if (this.value.say.key === "methods.st.stopping") setTimeout(() => { if (this.stopping) this.tell.again(); }, 300);
+        this.draw();
+      });
       window.addEventListener("specviz:lang", () => setTimeout(() => { this.build(); }, 0));
       this.follow();
     }
-    get target() { return chosen ?? sv.page.spec.defaults.target; }
+    get target() { return chosen.target ?? sv.page.spec.defaults.target; }
+    get exact() { return this.props.known.exact.includes(chosen.rule ?? sv.page.spec.defaults.rule); }
     get value() { return this.props.value || {}; }
     get busy() { return this.waiting || this.value.state === "busy"; }
 
@@ -106,15 +113,15 @@
       if (this.busy) return;
       const missing = this.missing();
       const methods = this.usual.methods.filter((m) => this.methods.has(m) && !(m in missing));
-      this.waiting = true;
-      this.place = null;
-      this.measure({ methods, prompts: ["own", ...this.usual.examples].filter((p) => this.prompts.has(p)), max_new: this.tokens });
+      Object.assign(this, { waiting: true, stopping: false, place: null });
+      this.tell.measure({ methods, prompts: ["own", ...this.usual.examples].filter((p) => this.prompts.has(p)), max_new: this.tokens });
       this.draw();
     }
     end() {
-      if (!this.busy) return;
-      this.waiting = false;
-      this.halt();
+      if (!this.busy || this.stopping) return;
+      Object.assign(this, { waiting: false, stopping: true });
+      this.draw();
+      this.tell.halt();
     }
     // What the framework knows of the queue, and that an event failed, stands in its own mark, which is hidden.
     follow() {
@@ -139,13 +146,14 @@
       const stale = shown && shown !== this.target;
       let say = value.say || { key: "methods.st.idle" };
       if (this.waiting) say = this.place ? { key: "methods.st.place", n: this.place[0], of: this.place[1] } : { key: "methods.st.queued" };
+      else if (this.stopping && busy) say = { key: "methods.st.stopping" };
       else if (this.lost) say = { key: "methods.st.lost" };
       this.lost = false;
       const facts = { ...say, method: say.method ? name(say.method) : "", name: say.name ? words("page.f." + say.name, say.name) : "" };
       sv.text(this.say, sv.t(say.key, facts));
       this.say.dataset.state = this.waiting ? "queued" : value.state || "idle";
       this.bar.hidden = !busy;
-      if (sv.finite(value.bar) && !this.waiting) this.bar.value = value.bar;
+      if (sv.finite(value.bar) && !this.waiting && !this.stopping) this.bar.value = value.bar;
       else this.bar.removeAttribute("value");
       this.go.setAttribute("aria-disabled", busy);
       this.stop.setAttribute("aria-disabled", !busy);
@@ -183,7 +191,8 @@
       const count = row ? row.extra_parameters : trained && trained.parameters;
       if (sv.finite(count) && (row || count)) put("adds", count ? [many(count), h("small", null, row ? t("memory", { size: bytes(row.extra_bytes) }) : "", row && trained ? h("br") : null, trained ? t("file", { size: bytes(trained.bytes) }) : "")] : t("adds.none"));
       else put("adds", ...(needs === "" || needs === "target" || method === "plain" ? [t("adds.none")] : []));
-      const exact = row ? row.lossless : usual.lossless;
+      // under another rule only a run can tell
+      const exact = row ? row.lossless : this.exact || method === "plain" ? usual.lossless : undefined;
       put("lossless", ...(exact === undefined ? [] : [exact ? t("yes") : h("b", { class: "sv-bad" }, t("no"))]));
       if (!row) { for (const column of ["tau", "alpha", "rows", "c", "v", "predicted", "measured", "same", "time"]) put(column); return; }
       put("tau", row.tau.toFixed(2));
@@ -267,5 +276,5 @@
     return lines.map((line) => line.map(cell).join(",")).join("\r\n") + "\r\n";
   }
 
-  sv.methods = { mount, csv, target: (name) => { chosen = name; for (const one of views) one.draw(); } };
+  sv.methods = { mount, csv, choose: (what, name) => { chosen[what] = name; for (const one of views) one.draw(); } };
 })();

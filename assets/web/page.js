@@ -154,6 +154,7 @@
   };
 
   // ---- status --------------------------------------------------------------------------------------------------------
+  let stopping = false;
   const going = () => ["queued", "busy"].includes(document.body.dataset.run);
   function state(name) {
     const changed = document.body.dataset.run !== name;
@@ -165,6 +166,8 @@
   page.status = (element, value) => {
     const root = element.querySelector(".pg-status");
     if (!root || !value) return;
+    if (value.state !== "busy") stopping = false;
+    else if (stopping && value.key !== "page.st.stopping") return; // sent before Stop was heard
     delete element.dataset.place;
     page.draw = () => page.status(element, value);
     const facts = { ...value };
@@ -173,6 +176,8 @@
     sv.put(root, sv.h("span", { class: "pg-dot" }), sv.h("span", { class: "pg-say" }, sv.t(value.key, facts)), bar);
     root.dataset.state = value.state || "idle";
     state(value.state || "idle");
+    // The server answers within seconds even where what it does takes longer; then it is asked again, until it is over.
+    if (value.key === "page.st.stopping") setTimeout(() => { if (stopping) page.again?.(); }, 300);
   };
   function say(name, key, facts) {
     const root = document.querySelector(".pg-status");
@@ -181,7 +186,6 @@
     root.dataset.state = name;
     state(name);
   }
-  let stopping = false;
   page.started = () => {
     stopping = false;
     page.draw = () => say("queued", "page.st.queued");
@@ -196,7 +200,15 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !going()) document.getElementById("run")?.click();
   });
-  page.stopping = () => { stopping = true; return []; };
+  // Said at once, before the server answers: what is going on may be a step that has to end first.
+  page.stopping = () => {
+    if (going()) {
+      stopping = true;
+      page.draw = () => say("busy", "page.st.stopping");
+      page.draw();
+    }
+    return [];
+  };
   // The framework's own marks of queue and failure lie over the status and speak another language: they are hidden (page.css),
   // and what they know is read from them. Numbers such as 1/2 are the place in the queue.
   page.follow = (element) => {

@@ -7,6 +7,7 @@ runs come in between; whoever computes has it alone, so every clock stays true.
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,8 @@ from specviz.measure import Measurement
 from specviz.session import ModelError
 from specviz.ui.examples import EXAMPLES
 from specviz.ui.form import PLAIN, Ask, AskError, Offer, read
-from specviz.ui.run import Engine, Stopped, Turn
+from specviz.ui.run import PATIENCE, Engine, Stopped, Turn
+from specviz.verify import LOSSLESS
 from specviz.views import methods as view
 from specviz.weights import trained
 
@@ -38,7 +40,9 @@ IDLE = {"state": "idle", "say": {"key": "methods.st.idle"}}
 
 _JS = """
 const start = () => window.specviz && window.specviz.methods
-  ? window.specviz.methods.mount(element, props, watch, (asked) => trigger("measure", asked), () => trigger("halt"))
+  ? window.specviz.methods.mount(element, props, watch, {
+      measure: (asked) => trigger("measure", asked), halt: () => trigger("halt"), again: () => trigger("again"),
+    })
   : setTimeout(start, 20);
 start();
 """
@@ -47,7 +51,7 @@ start();
 class MethodsView(gr.HTML):
     """value: what views.methods.table() gives, with "state", "say" and "bar". known: what is known without measuring.
 
-    Events: measure, data {"methods", "prompts", "max_new"}; halt.
+    Events: measure, data {"methods", "prompts", "max_new"}; halt; again: whether what was to stop has ended.
     """
 
     def __init__(self, value: dict[str, Any] | None = None, *, known: dict[str, Any] | None = None, **keywords: Any):
@@ -157,6 +161,8 @@ def _measure(table: Table, ask: TableAsk, engine: Engine) -> None:
             except (CatalogError, ModelError) as error:  # said in its row; the others go on
                 table.refused[name] = str(error)
                 del makers[name]
+            if table.stop.is_set():  # loading may have measured what a pass costs, which takes longer than it reports
+                raise Stopped
     how = {"rule": common.rule, "halted": table.stop.is_set, "passes": PASSES}
     table.measured = Measurement(target, makers, ask.prompts, common.sampling, ask.limits, **how)
     steps = list(table.measured.steps())
@@ -224,12 +230,13 @@ class Tab:
 
     def halt(self, request: gr.Request) -> Any:
         """Stop: ends the visitor's measurement within a round and shows what there is."""
-        table = self._live.get(request.session_hash)
+        table, now = self._live.get(request.session_hash), {"at": time.monotonic()}  # an equal value would not reach the page
         if table is None:
-            return IDLE
+            return IDLE | now
         table.stop.set()
-        table.done.wait(5)
-        return table.value
+        over = table.done.wait(PATIENCE)
+        # not over: a step is going on that cannot be broken off, and the page asks again
+        return {**table.value, **now} if over else {**table.value, **now, "say": {"key": "methods.st.stopping"}, "bar": None}
 
     def leave(self, session: str | None) -> None:
         with self._lock:
@@ -254,7 +261,7 @@ def known(offer: Offer) -> dict[str, Any]:
         found = {name: trained(folder) for name, folder in folders.items() if folder}
         targets[spec.name] = {name: {"trained": facts} for name, facts in found.items() if facts}
     usual = {**USUAL, "examples": list(PROMPTS), "methods": list(offer.methods)}
-    return {"methods": methods, "targets": targets, "usual": usual}
+    return {"methods": methods, "targets": targets, "usual": usual, "exact": sorted(LOSSLESS)}
 
 
 def build(demo: gr.Blocks, offer: Offer, engine: Engine, form: Any) -> None:
@@ -276,8 +283,10 @@ def build(demo: gr.Blocks, offer: Offer, engine: Engine, form: Any) -> None:
         **private,
     )
     shown.halt(tab.halt, None, shown, cancels=[asked], queue=False, show_progress="hidden", **private)
-    target = form.components["target"]
-    target.change(None, target, js="(name) => { window.specviz.methods.target(name); return []; }", show_progress="hidden", **private)
+    shown.again(tab.halt, None, shown, queue=False, show_progress="hidden", **private)
+    for name in ("target", "rule"):
+        js = f"(name) => {{ window.specviz.methods.choose('{name}', name); return []; }}"
+        form.components[name].change(None, form.components[name], js=js, show_progress="hidden", **private)
 
     def leave(request: gr.Request) -> None:
         tab.leave(request.session_hash)

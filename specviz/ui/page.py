@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -16,13 +17,14 @@ from specviz.ui import charts_tab, controls, files, methods_tab, traceview
 from specviz.ui.form import AskError, Offer, read
 from specviz.ui.offer import Setup
 from specviz.ui.parts import Files, Header, Status
-from specviz.ui.run import Engine, Run, drain, work
+from specviz.ui.run import PATIENCE, Engine, Run, drain, work
 from specviz.ui.store import Store
 from specviz.ui.traceview import TraceView
 
 ASSETS = Path(__file__).parents[2] / "assets"
 SHELL = ("page", "methods")  # style and script each
 QUEUE = 16  # visitors waiting at most, beside the one whose run decodes
+NAMES = 80  # characters of the names of opened files
 SESSIONS = 300  # visitors whose last values the server keeps
 TITLE = "specviz · speculative decoding · 投机解码"
 
@@ -68,13 +70,14 @@ class Page:
 
     def halt(self, request: gr.Request) -> tuple[Any, dict[str, Any]]:
         """Stop: ends the visitor's run within one iteration and shows what there is. A queued entry is removed by `cancels`."""
-        run = self.store.live(request.session_hash)
-        if run is None or run.done.is_set():
-            return gr.skip(), {"key": "page.st.idle", "state": "idle"}
+        run, now = self.store.live(request.session_hash), {"at": time.monotonic()}  # an equal value would not reach the page
+        if run is None or (run.done.is_set() and run.status["state"] != "stopped"):
+            return gr.skip(), {"key": "page.st.idle", "state": "idle", **now}
         run.stop.set()
-        # One iteration is short; reading a long prompt is not, and cannot be broken off.
-        over = run.done.wait(5)
-        return "".join(run.lines) if run.headers else gr.skip(), run.status if over else {"key": "page.st.stopping", "state": "stopped"}
+        stopping = {"key": "page.st.stopping", "state": "busy"}
+        # One iteration is short; reading a long prompt or measuring a pass is not, and cannot be broken off: the page asks again.
+        over = run.done.wait(PATIENCE)
+        return "".join(run.lines) if run.headers else gr.skip(), {**(run.status if over else stopping), **now}
 
     def open(self, request: gr.Request, paths: list[str] | None) -> tuple[Any, dict[str, Any]]:
         """Uploaded traces, checked, on screen; or one sentence, with what was on screen left alone."""
@@ -91,8 +94,9 @@ class Page:
             return gr.skip(), {"key": "page.st.refused", "state": "refused", "text": str(error)}
         run = files.recorded(lanes, self.labels(lanes))
         self.store.begin(request.session_hash, run)
-        first = next(iter(lanes.values()))
-        return "".join(run.lines), {"key": "page.st.uploaded", "state": "done", "name": first.header.target[:60]}
+        names = ", ".join(Path(one).name for one in paths)
+        shown = names if len(names) <= NAMES else names[:NAMES] + "…"
+        return "".join(run.lines), {"key": "page.st.uploaded", "state": "done", "file": shown}
 
     def export_text(self, run_id: Any) -> str:
         """The file of a run, for whoever knows its id."""
@@ -173,6 +177,7 @@ def wire(demo, page: Page, form, values, dressed, *, header, go, stop, status, r
         api_visibility="private",
     )
     stop.click(page.halt, None, [race, status], js="() => window.specviz.page.stopping()", cancels=[asked], queue=False, **private)
+    status.again(page.halt, None, [race, status], queue=False, **private)
     upload.upload(page.open, [upload], [race, status], queue=False, **private)
 
     async def leave(request: gr.Request) -> None:

@@ -27,12 +27,14 @@ element.addEventListener("click", (event) => page.tool(event.target.closest("but
 window.addEventListener("specviz:lang", () => { page.header(element); trigger("lang"); });
 """
 
-# Status: one line that says what happens, and a bar while something loads. value: {"key", "state", ...facts}.
+# Status: one line that says what happens, and a bar while something loads. value: {"key", "state", ...facts}. "again" asks whether
+# what was to stop has ended.
 _STATUS_JS = """
 const page = window.specviz.page;
 const draw = () => page.status(element, props.value);
 watch("value", draw);
 window.addEventListener("specviz:lang", () => page.draw());
+page.again = () => trigger("again");
 draw();
 page.follow(element);
 """
@@ -59,7 +61,7 @@ class Header(gr.HTML):
 
 
 class Status(gr.HTML):
-    """value: {"key": a string of the tables, "state": idle | busy | done | stopped | refused, "bar": 0..1, further facts}."""
+    """value: {"key": a string of the tables, "state": idle | busy | done | stopped | refused, "bar": 0..1, further facts}. Event: again."""
 
     def __init__(self, value: dict[str, Any] | None = None, **keywords: Any):  # the framework makes it anew without a value
         super().__init__(

@@ -24,6 +24,7 @@ from specviz.views import stream
 
 FRAME = 0.09  # seconds between two updates of the page; with their own time, ten updates a second
 WARM_UP = 6  # tokens
+PATIENCE = 5  # seconds that the answer to Stop waits for the end
 
 
 class Stopped(Exception):
@@ -139,7 +140,11 @@ def _decode(run: Run, ask: Ask, engine: Engine) -> None:
 
     run.say("page.st.loading", text="")
     target = engine.load_target(ask.target, ask.device, ask.dtype, progress)
-    drafters = {name: engine.load_drafter(target, name, ask.knobs.get(name, {}), progress) for name in ask.methods}
+    drafters = {}
+    for name in ask.methods:
+        drafters[name] = engine.load_drafter(target, name, ask.knobs.get(name, {}), progress)
+        if run.stop.is_set():  # loading may have measured what a pass costs, which takes longer than it reports
+            raise Stopped
     _warm_up(run, engine, target, drafters)
     how = {"rule": ask.rule, "capture": ask.capture, "raw": ask.raw, "halted": run.stop.is_set}
     lanes = {name: decode(target, drafter, ask.prompt, ask.sampling, ask.limits, **how) for name, drafter in drafters.items()}
