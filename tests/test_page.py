@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from specviz.ui import page
 from specviz.ui.traceview import table
 from tests.pagekit import until
 
@@ -128,6 +129,27 @@ def test_examples_set_the_controls(visit):
     assert "seed 7" in one.status()
 
 
+def test_stop_is_heard_at_once_also_where_it_cannot_be_obeyed_at_once(visit, site, monkeypatch):
+    monkeypatch.setattr(page, "PATIENCE", 0.2)  # so that the page has to ask again
+    words = table("en")
+    one = visit("target=measuring&n=10")
+    site.measuring.clear()
+    try:
+        one.run()
+        until(lambda: "Measuring" in one.status())
+        one.tab.click("#stop")
+        until(lambda: one.status() == words["page.st.stopping"], 3)
+        one.tab.wait_for_timeout(1500)
+        assert one.status() == words["page.st.stopping"] and one.state() == "busy"
+    finally:
+        site.measuring.set()
+    one.reach("stopped", seconds=5)
+    assert one.status() == words["page.st.stopped"]
+    one.run()
+    one.reach("done")
+    assert not one.errors
+
+
 def test_a_picked_token_is_inspected(visit):
     one = visit("n=30")
     one.run()
@@ -150,6 +172,10 @@ def test_charts_follow_the_run_and_the_language(visit):
     title = one.tab.text_content("#chart-by_position .gtitle")
     one.tab.click("#pg-lang")
     until(lambda: one.tab.text_content("#chart-by_position .gtitle") != title)
+    strings = table(one.tab.evaluate("specviz.lang"))
+    for axis in ("#chart-time_split .ytick", "#chart-speed_over_time .legendtext"):  # lanes are called as everywhere else
+        until(lambda axis=axis: strings["page.method.draft_model"] in one.tab.locator(axis).all_text_contents())
+        assert strings["page.method.plain"] in one.tab.locator(axis).all_text_contents()
     one.tab.select_option("#pg-lane", "prompt_lookup")
     one.tab.wait_for_selector("#chart-by_position .main-svg")
     assert not one.errors
@@ -229,3 +255,16 @@ def test_a_long_run_stays_light_on_the_wire(visit):
     one.reach("done", seconds=60)
     until(lambda: one.stats()["race"]["rendered"] == 600)
     assert 10_000 < received[0] < 150_000, received[0]
+
+
+def test_stop_in_the_queue_is_answered_each_time(visit):
+    ahead, one = visit("target=slow&n=400"), visit("n=10")
+    ahead.run()
+    ahead.decoding(2)
+    for _ in range(2):  # the second answer says the same as the first
+        one.run()
+        one.reach("queued")
+        one.tab.click("#stop")
+        until(lambda: one.status() == table("en")["page.st.idle"])
+    ahead.tab.click("#stop")
+    ahead.reach("stopped")

@@ -7,6 +7,7 @@ from typing import Any
 import gradio as gr
 
 from specviz.ui.store import Store
+from specviz.ui.traceview import table
 from specviz.views import charts
 
 # Which lane, language and theme the figures are for. It asks for them itself when it becomes visible and something changed.
@@ -73,7 +74,11 @@ def figures(store: Store, asked: Any) -> list[Any]:
     lane = asked.get("lane")
     if not isinstance(lane, str) or lane not in drafting:
         lane = next(iter(drafting), "")
-    found = [getattr(charts, name)(traces, **how) for name in LANES]
+    words = table(how["lang"])
+    names = {name: words.get(run.labels.get(name, name), name) for name in traces}
+    if len(set(names.values())) < len(names):  # an opened file may call its method anything
+        names = {name: name for name in traces}
+    found = [getattr(charts, name)({names[lane]: trace for lane, trace in traces.items()}, **how) for name in LANES]
     if lane:
         chosen = drafting[lane]
         found += [charts.accept_lengths(chosen, **how), charts.by_position(chosen, **how), charts.expected_tokens(chosen, **how)]

@@ -1,6 +1,6 @@
 """Traces -> plotly figures, drawn once a run has ended. Only bars and scatters, which every plotly.js of the last years knows.
 
-`lang`: "en" or "zh". `dark`: for a dark page; backgrounds are transparent either way. Lanes are named by their keys.
+`lang`: "en" or "zh". `dark`: for a dark page; backgrounds are transparent either way. Lanes are named as they come.
 """
 
 from __future__ import annotations
