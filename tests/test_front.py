@@ -8,6 +8,7 @@ import pytest
 
 from specviz import stats
 from specviz import trace as tr
+from specviz.drafters import METHODS, knobs
 from specviz.ui.traceview import WEB, TraceView, table
 from specviz.views import stream
 from tests import wild
@@ -159,3 +160,82 @@ def test_the_template_is_constant():
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write", "".join(p.read_text("utf-8") for p in Path(WEB).glob("*.js"))
     )
+
+
+# ---- verdict cards -----------------------------------------------------------------------------------------------------
+
+
+CARDS = "[...document.querySelectorAll('#race .sv-verdict')]"
+
+
+def race_of(one, *speeds, over=True):
+    """Draws a race in which plain decoding gives ten tokens a second and the others `speeds` (None: nothing yet)."""
+    one.page.evaluate(
+        """([speeds, over]) => {
+      const names = ["plain", ...speeds.map((_, k) => "m" + k)];
+      const same = { rule: "token", knobs: {}, sampling: { temperature: 0 }, capture: 0 };
+      const lines = [{ k: "run", run: "made" + Math.random(), lanes: names.map((name) => [name, name]) }];
+      const lane = (key, speed) => {
+        lines.push({ k: "head", lane: key, method: key, lossless: true, target: "t", drafter: "", prompt: "p", ...same });
+        const one = (i) => [key, i, i / speed, [0, 1 / speed, 0, 0, 0], 0, "p", "61", "", over && i === 9 ? "limit" : ""];
+        if (speed) for (let i = 0; i < 10; i++) lines.push(one(i));
+        const end = { k: "end", lane: key, speedup: speed && speed / 10, predicted: null, same: true, slower: null };
+        if (over && key !== "plain") lines.push(end);
+      };
+      lane("plain", 10);
+      speeds.forEach((speed, k) => lane("m" + k, speed));
+      specviz.channels.main.feed(lines.map((line) => JSON.stringify(line) + "\\n").join(""));
+    }""",
+        [list(speeds), over],
+    )
+    one.wait(f"document.querySelectorAll('#race .sv-verdict').length === {len(speeds)}")
+
+
+@pytest.mark.parametrize("over", [True, False])
+def test_a_verdict_looks_as_its_number_reads_also_while_it_changes(opened, over):
+    one = opened()
+    race_of(one, 15, 6, 10.02, over=over)
+    cards = one.js(f"{CARDS}.map((n) => [n.dataset.standing, n.querySelector('.sv-ratio-number').textContent])")
+    assert cards == [["faster", "1.50×▲"], ["slower", "0.60×▼"], ["even", "1.00×"]]
+    edges = one.js(f"{CARDS}.map((n) => getComputedStyle(n).borderLeftStyle)")
+    colours = one.js(f"{CARDS}.map((n) => getComputedStyle(n).borderLeftColor)")
+    assert edges == ["solid", "double", "dashed"] and len(set(colours)) == 3
+    assert one.page.locator("#race .sv-slow").count() == int(over)
+    race_of(one, None, None, over=over)
+    assert one.js(f"{CARDS}.map((n) => n.dataset.standing)") == ["open", "open"]
+
+
+@pytest.mark.parametrize("width", [390, 800, 1280])
+@pytest.mark.parametrize("lanes", [1, 2, 3])
+def test_verdict_cards_leave_no_hole(opened, width, lanes):
+    one = opened(width=width)
+    race_of(one, *[15, 6, 12][:lanes])
+    frame = one.page.locator("#race .sv-headline").bounding_box()
+    rows = {}
+    for card in one.page.locator("#race .sv-verdict").all():
+        box = card.bounding_box()
+        rows.setdefault(round(box["y"]), []).append(box)
+    for row in rows.values():
+        assert row[0]["x"] == pytest.approx(frame["x"], abs=1)
+        assert row[-1]["x"] + row[-1]["width"] == pytest.approx(frame["x"] + frame["width"], abs=1)
+    assert len(rows) in {390: [lanes], 800: [1, 2, 3], 1280: [1]}[width]
+
+
+# ---- settings ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_stands_for_something_else_is_said_in_words():
+    """Whatever the help of a setting explains of 0 has words of its own, which the lane's line shows."""
+    special = {knob.name for method in METHODS.values() for knob in knobs(method) if re.search(r"\b0 = ", knob.help)}
+    assert special >= {"size", "confidence"}
+    for lang in ("en", "zh"):
+        assert {f"knob.{name}.0" for name in special} <= table(lang).keys()
+
+
+def test_settings_read_as_the_form_calls_them(opened):
+    one = opened()
+    said = "Object.entries({size: 0, depth: 5, confidence: 0, seeded: true, 'a<b': 1}).map(([n, v]) => specviz.knob('eagle2', n, v))"
+    assert one.js(said) == ["automatic size", "Tree depth 5", "no confidence stop", "starts from the prompt", "a<b 1"]
+    assert one.js("specviz.knob('lookahead', 'ngram', 3)") == "n-gram length N 3"
+    one.js("specviz.setLang('zh')")
+    assert one.js(said)[:2] == ["树的大小自动", "树的深度 5"]

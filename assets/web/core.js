@@ -73,6 +73,11 @@
     if (s.repetition_penalty !== 1 && s.repetition_penalty !== undefined) shown.push(sv.t("settings.penalty", { n: s.repetition_penalty }));
     return shown.join(", ");
   };
+  // A setting as the form calls it. Where a value stands for something else, as 0 for automatic, there are words for that.
+  sv.knob = (method, name, value) => {
+    const meaning = `knob.${name}.${value}`, label = [`page.f.${method}.${name}`, `page.f.${name}`].find(sv.has);
+    return sv.has(meaning) ? sv.t(meaning) : `${label ? sv.t(label) : name} ${value}`;
+  };
   sv.percent = (x) => (finite(x) ? (100 * x).toFixed(x > 0 && x < 0.0995 ? 1 : 0) + " %" : "–");
   // A probability: three digits, more where the number is small; 0 and 1 only when they are exact.
   sv.prob = (x, digits = 3) => {

@@ -72,7 +72,7 @@
         head && head.method !== "plain" && (head.lossless ? badge("good", sv.t("lane.lossless") + " ✓", sv.t("lane.lossless.help")) : badge("bad", sv.t("lane.lossy"), sv.t("lane.lossy.help"))),
         head && head.capture > 0 && badge("soft", sv.t("lane.traced"), sv.t("lane.traced.help", { n: head.capture })),
         badge("state", sv.t("state." + (lane.state === "done" ? "stop." + lane.stop : lane.state))));
-      const about = head ? [head.target, head.drafter && sv.t("lane.drafter", { name: head.drafter }), head.device + " · " + head.dtype, head.method !== "plain" && sv.t("rule." + head.rule), ...Object.entries(head.knobs).map(([name, value]) => `${name} ${value}`)] : [];
+      const about = head ? [head.target, head.drafter && sv.t("lane.drafter", { name: head.drafter }), head.device + " · " + head.dtype, head.method !== "plain" && sv.t("rule." + head.rule), ...Object.entries(head.knobs).map(([name, value]) => sv.knob(head.method, name, value))] : [];
       sv.put(this.about, about.filter(Boolean).join(" · "));
       sv.put(this.message, lane.message || "");
       this.message.hidden = !lane.message;

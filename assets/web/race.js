@@ -3,6 +3,7 @@
   "use strict";
   const sv = window.specviz;
   const { h } = sv;
+  const SIGNS = { faster: "▲", slower: "▼" };
 
   class Race {
     constructor(root, channel, pick) {
@@ -74,7 +75,10 @@
       return sv.finite(ratio) ? sv.fixed(ratio, 2) + "×" : "–";
     }
     verdict(lane, plain) {
-      const ratio = this.ratio(lane, plain), end = lane.end, slow = Boolean(end) && sv.finite(ratio) && ratio < 1;
+      const ratio = this.ratio(lane, plain), end = lane.end;
+      // as the number reads: 1.00 is neither
+      const standing = sv.finite(ratio) ? ["slower", "even", "faster"][1 + Math.sign(Number(sv.fixed(ratio, 2)) - 1)] : "open";
+      const slow = Boolean(end) && standing === "slower";
       const rows = [];
       if (plain && sv.finite(ratio)) {
         rows.push(h("div", { class: "sv-from" }, h("b", null, sv.speed(plain.speed)), ` ${plain.name} → `, h("b", null, sv.speed(lane.speed)), ` ${lane.name} · ${sv.t("unit.tokens")}`));
@@ -82,8 +86,8 @@
       if (end) rows.push(h("div", { class: "sv-checks" }, this.lossy(lane), this.same(end, !lane.head || lane.head.lossless), this.predicted(end, ratio), this.traced(lane)));
       else if (plain) rows.push(h("div", { class: "sv-checks" }, h("span", { class: "sv-dim" }, sv.t(lane.over && plain.over ? "race.noend" : "race.running"))));
       if (slow) rows.push(h("p", { class: "sv-slow" }, sv.t("race.slower"), " ", this.why(end)));
-      return h("article", { class: "sv-verdict" + (slow ? " sv-verdict-slow" : ""), "data-lane": lane.key },
-        h("div", { class: "sv-ratio" }, h("span", { class: "sv-ratio-number" }, this.ratioText(lane, plain)), h("span", { class: "sv-ratio-word" }, this.basis(lane, plain))),
+      return h("article", { class: "sv-verdict", "data-lane": lane.key, "data-standing": standing },
+        h("div", { class: "sv-ratio" }, h("span", { class: "sv-ratio-number" }, this.ratioText(lane, plain), SIGNS[standing] && h("small", { class: "sv-ratio-sign", "aria-hidden": "true" }, SIGNS[standing])), h("span", { class: "sv-ratio-word" }, this.basis(lane, plain))),
         h("div", { class: "sv-verdict-text" }, rows));
     }
     basis(lane, plain) {
