@@ -331,6 +331,41 @@ def test_a_chain_shows_its_mask_when_asked(opened):
     assert one.js(f"{MAP}.mask.sees.map((row) => row.length)") == [1, 2, 3, 4]
 
 
+def seen(one, selector):
+    """Whether a node of the tree lies inside of its frame."""
+    frame, node = (one.page.locator(f"#inspect .sv-tree{part}").first.bounding_box() for part in ("", " " + selector))
+    across, down = (
+        frame[at] - 1 <= node[at] and node[at] + node[size] <= frame[at] + frame[size] + 1 for at, size in (("x", "width"), ("y", "height"))
+    )
+    return across and down
+
+
+@pytest.mark.parametrize(("name", "width"), [("suretree", 390), ("widetree", 390), ("widetree", 1280), ("fixedtree", 1280)])
+def test_a_tree_begins_at_its_root_and_says_that_it_goes_on(opened, name, width):
+    one = opened(f"trace={name}", width=width, height=844)
+    deep = max(its(name)[:-1], key=lambda it: max((node.depth for node in it.nodes), default=0))
+    one.go(deep.index + 1)
+    one.go(deep.index, len(deep.nodes))  # what the target drew stands at the very end of the path
+    assert seen(one, ".sv-node-root")
+    more, deeper = one.page.locator("#inspect .sv-tree-more"), one.page.locator("#inspect .sv-tree-more button >> nth=1")
+    wide = one.js("(() => { const n = document.querySelector('#inspect .sv-tree'); return n.scrollWidth > n.clientWidth + 1; })()")
+    assert more.is_visible() == wide and (wide or width > 390)
+    if not wide:
+        return
+    deepest = max(one.page.locator("#inspect .sv-tree [data-k]").all(), key=lambda node: node.bounding_box()["x"]).get_attribute("data-k")
+    assert not seen(one, f"[data-k='{deepest}']")
+    deeper.focus()
+    for _ in range(12):
+        if deeper.get_attribute("aria-disabled") == "true":
+            break
+        before = one.js("document.querySelector('#inspect .sv-tree').scrollLeft")
+        one.page.keyboard.press("Enter")
+        one.page.wait_for_function(f"document.querySelector('#inspect .sv-tree').scrollLeft > {before}")
+        one.page.wait_for_timeout(100)
+    frame, node = (one.page.locator(f"#inspect .sv-tree{part}").bounding_box() for part in ("", f" [data-k='{deepest}']"))
+    assert node["x"] + node["width"] <= frame["x"] + frame["width"] + 1 and not seen(one, ".sv-node-root")
+
+
 @pytest.mark.parametrize("query", ["trace=widetree", "trace=probes&lang=zh", "trace=suretree&__theme=dark", "trace=typical&lang=zh"])
 def test_trees_stay_inside_a_small_screen(opened, query):
     one = opened(query, width=390, height=844)
@@ -339,10 +374,13 @@ def test_trees_stay_inside_a_small_screen(opened, query):
     inside = "!n.closest('.sv-hidden, .sv-law-name, .sv-text, .sv-strip, .sv-tree, .sv-mask-frame, .sv-scroll')"
     out = f"[...document.querySelectorAll('.sv *')].filter((n) => n.getBoundingClientRect().right > 391 && {inside})"
     assert one.js(f"{out}.map((n) => String(n.className)).slice(0, 5)") == []
-    frame = one.page.locator("#inspect .sv-tree")
-    box = frame.bounding_box()
-    chosen = one.page.locator("#inspect .sv-tree .sv-current").bounding_box()
-    assert chosen["x"] >= box["x"] - 1 and chosen["x"] + chosen["width"] <= box["x"] + box["width"] + 1
+    assert seen(one, ".sv-node-root")
+    chosen = one.js("specviz.stats.inspect.token")
+    order = one.js(f"{MAP}.tree.order")
+    one.page.locator(f"#inspect .sv-tree [data-k='{chosen}']").focus()
+    one.page.keyboard.press("ArrowDown" if chosen == order[0] else "ArrowUp")
+    one.wait(f"specviz.stats.inspect.token !== {chosen}")
+    assert seen(one, ".sv-current")
     if "zh" in query:
         left = one.js(
             "[...document.querySelectorAll('#inspect .sv-map, #inspect .sv-origin, #inspect .sv-card')].map((n) => n.textContent).join(' ')"

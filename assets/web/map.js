@@ -25,7 +25,7 @@
       this.title = h("h4");
       this.help = h("p", { class: "sv-dim" });
       this.treeHead = h("div", { class: "sv-segs", role: "group" }, this.asVerdict, this.asBelief);
-      this.treePane = h("div", { class: "sv-map-tree" }, this.tree.node);
+      this.treePane = h("div", { class: "sv-map-tree" }, this.tree.node, this.tree.more);
       this.maskTitle = h("h4");
       this.maskPane = h("div", { class: "sv-map-mask" }, this.maskTitle, this.mask.node);
       this.node = h("section", { class: "sv-map", hidden: true },

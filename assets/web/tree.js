@@ -14,7 +14,13 @@
       this.lines = s("svg", { class: "sv-tree-lines", "aria-hidden": "true" });
       this.nodes = h("div", { class: "sv-tree-nodes", role: "group" });
       this.inner = h("div", { class: "sv-tree-inner" }, this.lines, this.nodes);
+      // Where the drawing is wider than its frame, it begins at the root, and a line below says that it goes on.
+      const step = (by) => h("button", { type: "button", class: "sv-button", on: { click: () => { this.node.scrollLeft += by * 0.7 * this.node.clientWidth; } } });
+      this.toRoot = step(-1);
+      this.deeper = step(1);
+      this.more = h("div", { class: "sv-tree-more", hidden: true }, this.toRoot, this.deeper);
       this.node = h("div", { class: "sv-tree" }, this.inner);
+      this.node.addEventListener("scroll", () => this.ends(), { passive: true });
       const found = (event) => { const one = event.target.closest("[data-k]"); return one && Number(one.dataset.k); };
       this.nodes.addEventListener("click", (event) => { const k = found(event); if (k !== null) act.pin(k); });
       this.nodes.addEventListener("mouseover", (event) => { const k = found(event); if (k !== null) act.over(k); });
@@ -49,11 +55,14 @@
         lines.push([kind === "path" ? 1 : 0, line]);
       }
       sv.put(this.lines, lines.sort((a, b) => a[0] - b[0]).map((one) => one[1])); // the accepted path lies on top
-      sv.put(this.nodes, h("div", { class: "sv-node sv-node-root", style: `left:${x(0)}px;top:${y(-1)}px;width:${size.wide}px;height:${size.tall}px`, title: sv.t("tree.root.help") },
-        h("span", { class: "sv-node-top" }, root ? h("span", { class: "sv-tok" }, sv.bytes.nodes(sv.bytes.single(root).parts, true)) : null), h("small", null, sv.t("tree.root"))),
-        order.map((k) => this.spot(it, detail, k, { waiting, facts, style: `left:${x(shape.depth[k])}px;top:${y(k)}px;width:${size.wide}px;height:${size.tall}px` })));
+      this.root = h("div", { class: "sv-node sv-node-root", style: `left:${x(0)}px;top:${y(-1)}px;width:${size.wide}px;height:${size.tall}px`, title: sv.t("tree.root.help") },
+        h("span", { class: "sv-node-top" }, root ? h("span", { class: "sv-tok" }, sv.bytes.nodes(sv.bytes.single(root).parts, true)) : null), h("small", null, sv.t("tree.root")));
+      sv.put(this.nodes, this.root, order.map((k) => this.spot(it, detail, k, { waiting, facts, style: `left:${x(shape.depth[k])}px;top:${y(k)}px;width:${size.wide}px;height:${size.tall}px` })));
       this.nodes.setAttribute("aria-label", sv.t("tree.label", { n: shape.candidates }));
+      sv.text(this.toRoot, sv.t("tree.back"));
+      sv.text(this.deeper, sv.t("tree.deeper"));
       this.current = undefined;
+      this.fresh = true;
     }
     spot(it, detail, k, { waiting, facts, style }) {
       const isLast = k === this.shape.count, letter = waiting && it.letters[k] !== "o" ? "u" : it.letters[k];
@@ -80,14 +89,21 @@
       now.setAttribute("aria-pressed", "true");
       if (focus) now.focus({ preventScroll: true });
       if (this.current !== k || focus) this.reveal(now);
+      if (this.fresh && !focus) this.reveal(this.root); // a tree is read from its root: where both do not fit, that comes first
       this.current = k;
+      if (this.node.clientWidth) this.fresh = false;
+      this.ends();
     }
     reveal(spot) {
       const { scrollLeft, scrollTop, clientWidth, clientHeight } = this.node;
-      const left = spot.offsetLeft, top = spot.offsetTop, right = left + spot.offsetWidth, bottom = top + spot.offsetHeight;
-      if (left < scrollLeft) this.node.scrollLeft = left - EDGE;
-      else if (right > scrollLeft + clientWidth) this.node.scrollLeft = right + EDGE - clientWidth;
-      if (top < scrollTop || bottom > scrollTop + clientHeight) this.node.scrollTop = Math.max(0, top - clientHeight / 3);
+      this.node.scrollLeft = into(spot.offsetLeft, spot.offsetWidth, scrollLeft, clientWidth);
+      this.node.scrollTop = into(spot.offsetTop, spot.offsetHeight, scrollTop, clientHeight);
+    }
+    ends() {
+      const { scrollLeft, clientWidth, scrollWidth } = this.node;
+      this.more.hidden = scrollWidth <= clientWidth + 1;
+      this.toRoot.setAttribute("aria-disabled", scrollLeft <= 1);
+      this.deeper.setAttribute("aria-disabled", scrollLeft + clientWidth >= scrollWidth - 1);
     }
     // The way down to a node: its nodes and lines; null: none.
     light(k) {
@@ -96,6 +112,10 @@
       for (const [node, line] of this.edges || []) line.classList.toggle("sv-trail", on.has(node));
       this.inner.classList.toggle("sv-lit", on.size > 0);
     }
+  }
+  // Where to scroll to, as little as may be, so that what begins there and is so long is seen.
+  function into(start, length, at, room) {
+    return start < at + EDGE ? Math.max(0, start - EDGE) : Math.max(at, start + length + EDGE - room);
   }
   // Tested: the p and q that the test used, beside its u. Untested (or untold: nothing was tossed, or not yet): the target's p, and q where
   // it was drawn from a law.
