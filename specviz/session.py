@@ -6,7 +6,6 @@ drafted node at once, each seeing the committed prefix and its own ancestors. `c
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,7 @@ import torch
 from transformers import Cache, CacheLayerMixin, DynamicCache
 
 from specviz import backend
+from specviz.shallow import shallow
 from specviz.tree import Draft
 from specviz.vocabulary import TokenBytes
 
@@ -167,40 +167,15 @@ class Target:
         return Session(self, capacity, taps)
 
     def shallow(self, keep: Sequence[int]) -> Target:
-        """The same model with only the layers `keep` of its own (ascending, at least one): every weight is shared, nothing is copied.
+        """The same model with only the layers `keep` of its own (ascending, at least one), sharing every weight.
 
         Its final norm and head read the last of these layers. Raises ModelError where the model's list of layers is not found.
         """
-        model, decoder = twin(self.model), twin(self.model.get_decoder())
-        name = next((name for name in ("layers", "h") if isinstance(getattr(decoder, name, None), torch.nn.ModuleList)), None)
-        if name is None or decoder is model:
-            raise ModelError(f"{self.name} does not list its layers where this library looks for them; choose another method.")
-        config = copy.copy(self.config)
-        config.num_hidden_layers = len(keep)
-        if getattr(config, "layer_types", None):
-            config.layer_types = [config.layer_types[i] for i in keep]
-        layers = getattr(decoder, name)
-        setattr(decoder, name, torch.nn.ModuleList([numbered(layers[old], new) for new, old in enumerate(keep)]))
-        setattr(model, model.base_model_prefix, decoder)
-        model.config = decoder.config = config
-        return Target(f"{self.name} ({len(keep)} of {len(layers)} layers)", model, self.tokenizer)
-
-
-def twin(module: torch.nn.Module) -> torch.nn.Module:
-    """A module of the same parts, which may then be exchanged without the original noticing."""
-    made = copy.copy(module)
-    made.__dict__["_modules"] = dict(module._modules)
-    return made
-
-
-def numbered(layer: torch.nn.Module, index: int) -> torch.nn.Module:
-    """A twin of a layer that keeps its keys and values at place `index` of the cache."""
-    made = twin(layer)
-    for name, part in layer.named_children():
-        setattr(made, name, numbered(part, index) if hasattr(part, "layer_idx") else part)
-    if hasattr(made, "layer_idx"):
-        made.layer_idx = index
-    return made
+        try:
+            model = shallow(self.model, keep)
+        except LookupError:
+            raise ModelError(f"{self.name} does not list its layers where this library looks for them; choose another method.") from None
+        return Target(f"{self.name} ({len(keep)} of {self.config.num_hidden_layers} layers)", model, self.tokenizer)
 
 
 class Session:
