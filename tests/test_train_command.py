@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import pytest
+from transformers import AutoTokenizer
 
 from specviz import catalog
 from specviz.__main__ import main
@@ -14,6 +15,8 @@ from specviz.drafters import METHODS
 from specviz.gguf_import import convert
 from specviz.train.command import HEADS
 from specviz.train.conversations import Conversation, read, write
+from specviz.train.prompts import long_prompts
+from specviz.train.texts import opening
 from tests.tinygguf import TOKENS
 from tests.tinygguf import write as write_gguf
 
@@ -147,3 +150,35 @@ def test_refusals(place, tmp_path, capsys, words, said):
     assert main([str(tmp_path if word == "EMPTY" else word) for word in given]) == 2
     err = capsys.readouterr().err.strip().splitlines()[-1]
     assert said in err and err.startswith("specviz: ") and str(place) not in err
+
+
+def test_long_prompts_are_made_of_what_was_answered(place, tmp_path):
+    out = tmp_path / "long.jsonl"
+    words = ["train", "prompts", "--target", place / "tiny", "--data", place / "said.npz", "--out", out]
+    words += ["--count", 9, "--shortest", 30, "--longest", 50]
+    assert main([str(word) for word in words]) == 0
+    first = out.read_text()
+    made = [json.loads(line)["prompt"] for line in first.splitlines()]
+    assert len(made) == len(set(made)) == 9 and all(isinstance(prompt, str) for prompt in made)
+    assert main([str(word) for word in words]) == 0 and out.read_text() == first, "the same seed makes the same prompts"
+    words[-3:] = ["60", "--longest", "50"]
+    assert main([str(word) for word in words]) == 2
+
+
+def test_a_long_prompt_holds_its_passages_and_one_of_their_questions(place):
+    """In a chat template, whose words are not taken for the question's."""
+    tokenizer = AutoTokenizer.from_pretrained(place / "tiny", local_files_only=True)
+    tokenizer.chat_template = "{% for m in messages %}a b {{ m.content }} c{% endfor %}{% if add_generation_prompt %} d{% endif %}"
+    told = []
+    for number in range(12):
+        start = opening(f"{number} ?", tokenizer)
+        told.append(Conversation(np.array([*start, *tokenizer(f"e{number}" * 9)["input_ids"]]), len(start)))
+    answers = {f"{number} ?": tokenizer.decode(c.ids[c.answer :]) for number, c in enumerate(told)}
+    made = list(long_prompts(told, tokenizer, 20, 20, 40, seed=1))
+    for number, prompt in enumerate(made):
+        ids = tokenizer(prompt)["input_ids"]
+        assert 20 <= len(ids) <= 40 + 60
+        asked = [question for question in answers if question in prompt]
+        assert len(asked) == number % 2, prompt
+    with pytest.raises(ValueError, match="no conversation with a question and an answer"):
+        next(long_prompts([Conversation(np.arange(4), 4)], tokenizer, 1, 2, 4, seed=0))

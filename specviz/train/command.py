@@ -22,6 +22,7 @@ from specviz.train import medusa, recurrent, scratch, specdec
 from specviz.train.collect import collect as run_collect
 from specviz.train.conversations import read, write
 from specviz.train.data import Data
+from specviz.train.prompts import long_prompts
 from specviz.train.texts import conversations
 
 
@@ -108,6 +109,15 @@ HEADS: dict[str, Head] = {
 
 
 def arguments(heads) -> None:
+    p = heads.add_parser("prompts", help="make long prompts out of short conversations, for collect to have answered")
+    p.add_argument("--target", default="smollm2-135m", help="a name in models.yaml, a folder, or a GGUF file")
+    p.add_argument("--data", type=Path, nargs="+", required=True, help="conversations (.npz), prompts with answers (.jsonl)")
+    p.add_argument("--out", type=Path, required=True, help="a .jsonl file")
+    p.add_argument("--count", type=int, default=1000)
+    p.add_argument("--shortest", type=int, default=150, help="tokens of passages at least")
+    p.add_argument("--longest", type=int, default=850, help="tokens of passages at most")
+    p.add_argument("--seed", type=int, default=0)
+    p.set_defaults(threads=0)
     p = heads.add_parser("collect", help="let the target answer prompts and keep its hidden states: what every head trains from")
     p.add_argument("--target", default="smollm2-135m", help="a name in models.yaml, a folder, or a GGUF file")
     p.add_argument("--data", type=Path, nargs="+", required=True, help="conversations (.npz), prompts (.jsonl), any text (.txt)")
@@ -161,7 +171,19 @@ def run(a: argparse.Namespace) -> int:
     """The subcommand that was asked for."""
     if a.threads:
         torch.set_num_threads(a.threads)
-    return collect(a) if a.what == "collect" else train(a, HEADS[a.what])
+    return {"collect": collect, "prompts": prompts}[a.what](a) if a.what not in HEADS else train(a, HEADS[a.what])
+
+
+def prompts(a: argparse.Namespace) -> int:
+    from transformers import AutoTokenizer
+
+    if not 1 <= a.shortest <= a.longest:
+        raise ValueError("--shortest must be at least 1 and --longest at least as many.")
+    tokenizer = AutoTokenizer.from_pretrained(model_folder(a.target), local_files_only=True)
+    told = [c for path in a.data for c in conversations(path, tokenizer, a.longest)]
+    made = [json.dumps({"prompt": prompt}) for prompt in long_prompts(told, tokenizer, a.count, a.shortest, a.longest, a.seed)]
+    a.out.write_text("\n".join(made) + "\n", "utf-8")
+    return 0
 
 
 def model_folder(name: str) -> Path:
