@@ -6,8 +6,8 @@ not matter: what is learned from is how the target answers them, which `collect`
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ QUESTION = 96  # tokens of a question at most
 def long_prompts(
     conversations: Sequence[Conversation], tokenizer: Any, count: int, shortest: int, longest: int, seed: int
 ) -> Iterator[str]:
-    """`count` prompts with `shortest` to `longest` tokens of passages, every other one with a question that one of them answers.
+    """`count` prompts with `shortest` to `longest` tokens of passages, every other one with the question of one of them.
 
     Raises ValueError where no conversation has both a question and an answer.
     """
@@ -62,7 +62,8 @@ def long_prompts(
 def template(tokenizer: Any) -> tuple[int, int]:
     """How many ids of a prompt stand before and after what the user said."""
     one, other = opening("A", tokenizer), opening("B", tokenizer)
-    return len(os.path.commonprefix([one, other])), len(os.path.commonprefix([one[::-1], other[::-1]]))
+    before, after = zip(one, other, strict=False), zip(reversed(one), reversed(other), strict=False)
+    return tuple(sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs)) for pairs in (before, after))
 
 
 def text(tokenizer: Any, ids: np.ndarray) -> str:
