@@ -293,6 +293,30 @@ def test_what_no_run_has_told_is_not_claimed(visit):
     until(lambda: said.inner_text() == words["methods.yes"])
 
 
+def test_what_failed_under_one_rule_can_be_chosen_for_another(visit):
+    one, words = opened(visit, "rule=block&as=raw&prompt=red+fish"), table("en")
+    measured(one, "own")
+    line = one.tab.locator("tr[data-method=suffix]")
+    assert "needs a chain" in line.inner_text() and line.locator("input").is_enabled() and line.locator("input").is_checked()
+    one.tab.click("#fold_more button")
+    one.tab.get_by_label(words["page.rule.token"], exact=True).check()
+    one.tab.click(".sv-m-go")
+    until(lambda: "needs a chain" not in line.inner_text() and state(one) == "done", 90)
+    assert "×" in line.locator(".sv-m-measured").inner_text()
+
+
+def test_nothing_is_concluded_before_the_end(visit):
+    one, words = opened(visit, "target=slow&as=raw&prompt=red+fish"), table("en")
+    choose(one, "own", "loop", tokens="16")
+    one.tab.click(".sv-m-go")
+    until(lambda: one.stats()["methods"]["measured"] >= 2, 120)
+    said = one.tab.inner_text(".sv-m-best").lower()
+    assert state(one) == "busy" and "so far" in said
+    one.tab.click(".sv-m-stop")
+    until(lambda: state(one) == "stopped", 6)
+    assert "so far" not in one.tab.inner_text(".sv-m-best").lower() and one.tab.inner_text(".sv-m-best") != words["methods.best.none"]
+
+
 def test_the_export_holds_the_rows(visit):
     one = opened(visit)
     measured(one, "own")

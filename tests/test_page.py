@@ -211,6 +211,7 @@ def test_everything_is_reached_by_keyboard(visit):
     for _ in range(60):
         one.tab.keyboard.press("Tab")
         seen |= set(one.tab.evaluate(FOCUSED))
+    assert one.tab.locator("[role=listbox]").count() == 0, "a list that was passed stays open over the page"
     wanted = {
         "pg-lang",
         "pg-theme",

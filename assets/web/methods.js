@@ -167,21 +167,24 @@
       order.forEach((method, i) => {
         const line = this.lines.get(method);
         if (this.body.children[i] !== line.row) this.body.insertBefore(line.row, this.body.children[i] || null);
-        const why = refused[method] && shown === this.target ? words(refused[method], refused[method]) : missing[method];
-        this.fill(method, line, stale ? null : rows[method], why, { top, best: !stale && advice.best === method, now: busy && say.method === method });
+        const failed = refused[method] && shown === this.target ? words(refused[method], refused[method]) : "";
+        this.fill(method, line, stale ? null : rows[method], { absent: missing[method], failed }, { top, best: !stale && advice.best === method, now: busy && say.method === method });
       });
       this.conclude(advice, value.about || {}, stale);
       Object.assign(sv.stats.methods, { state: this.say.dataset.state, rows: order.length, measured: Object.keys(rows).length });
       sv.stats.methods.updates += 1;
     }
-    fill(method, line, row, why, { top, best, now }) {
+    // absent: why it cannot be had for this target; failed: why it could not be measured, which other settings may change
+    fill(method, line, row, { absent, failed }, { top, best, now }) {
+      const why = absent || failed;
       const { cells } = line, known = (this.props.known.targets[this.target] || {})[method] || {};
       const usual = this.props.known.methods[method] || {};
       line.row.classList.toggle("sv-m-off", Boolean(why));
       line.row.classList.toggle("sv-m-best-row", best);
       line.row.classList.toggle("sv-m-now", now);
-      if (line.tick) { line.tick.disabled = Boolean(why); line.tick.checked = this.methods.has(method) && !why; }
-      sv.put(line.note, why ? why : best ? h("b", null, t("best.mark")) : now ? t("now") : (row || usual).paper || "");
+      line.row.classList.toggle("sv-m-absent", Boolean(absent));
+      if (line.tick) { line.tick.disabled = Boolean(absent); line.tick.checked = this.methods.has(method) && !absent; }
+      sv.put(line.note, why ? why : best ? h("b", null, t(this.busy ? "best.mark.sofar" : "best.mark")) : now ? t("now") : (row || usual).paper || "");
       const put = (column, ...children) => {
         cells[column].classList.toggle("sv-m-empty", !children.length);
         sv.put(cells[column], ...(children.length ? children : [h("span", { class: "sv-dim", role: "img", "aria-label": t("notyet") }, "–")]));
@@ -244,7 +247,7 @@
         h("small", { "aria-hidden": "true" }, t("round", { ms: whole.toFixed(whole < 99.5 ? 1 : 0) })), h("span", { class: "sv-hidden" }, t("round", { ms: whole.toFixed(1) }) + ": " + spoken)];
     }
     conclude(advice, about, stale) {
-      const told = stale ? t("stale", { name: about.target }) : advice.best ? t("best", { name: name(advice.best), x: times(advice.speedup) }) : advice.plain ? t("best.plain") : t("best.none");
+      const told = stale ? t("stale", { name: about.target }) : advice.best ? t(this.busy ? "best.sofar" : "best", { name: name(advice.best), x: times(advice.speedup) }) : advice.plain ? t(this.busy ? "best.plain.sofar" : "best.plain") : t(this.busy ? "best.wait" : "best.none");
       sv.text(this.best, told);
       const v = Object.entries(about.v || {}).filter(([n]) => n !== "1").map(([n, cost]) => `${n}: ${cost.toFixed(2)}`).join(", ");
       sv.text(this.about, v ? t("about", { ...about, v, ms: sv.finite(about.target_pass_ms) ? about.target_pass_ms.toFixed(1) : "–", kernels: about.kernels || "–" }) : "");

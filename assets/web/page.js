@@ -200,6 +200,10 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !going()) document.getElementById("run")?.click();
   });
+  // The framework opens a list at any key, Tab among them, and one that was left that way stays open over the page.
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Tab" && event.target.matches("[role=combobox]")) event.stopPropagation();
+  }, true);
   // Said at once, before the server answers: what is going on may be a step that has to end first.
   page.stopping = () => {
     if (going()) {
