@@ -195,3 +195,20 @@ def test_a_record_that_cannot_be_fetched_says_so_and_is_asked_for_again(opened):
 def test_a_method_named_like_a_property_of_every_object_is_only_a_name(opened):
     one = opened()
     assert one.js("[specviz.has('constructor'), specviz.t('constructor'), specviz.t('nodata')]") == [False, "constructor", "no data"]
+
+
+def test_a_block_is_judged_as_a_whole_and_the_card_says_so(opened):
+    one = opened("trace=block")
+    seen = set()
+    for it in RUNS["block"]["draft_model"].iterations:
+        for test in it.tests:
+            own = min(1.0, test.p / test.q)
+            same = one.js(f"specviz.prob({own}) === specviz.prob({test.threshold})")
+            seen.add(same)
+            one.go(it.index, test.node)
+            card = one.text("#inspect .sv-card")
+            assert ("Here it is the same as" in card) == same and ("It is not min" in card) != same
+            one.page.click("#inspect [data-act=redraw]")
+            said = one.text("#inspect .sv-whatif-text")
+            assert "the block" in said and "the round would" not in said
+    assert seen

@@ -86,7 +86,10 @@
       const notes = [], siblings = this.before(this.tok);
       if (!block && fixed) notes.push(sv.t(residual ? "coin.fixed.later" : "coin.fixed", { t: shownT }));
       else if (!block) notes.push(sv.t("coin.formula", { r: residual ? "p′/q" : "p/q", p: sv.prob(p), q: sv.prob(q), t: shownT }));
-      else notes.push(sv.t("coin.block", { t: shownT, r: q > 0 ? sv.prob(Math.min(1, p / q)) : "0" }));
+      else {
+        const own = q > 0 ? Math.min(1, p / q) : 0;
+        notes.push(sv.t(sv.prob(own) === sv.prob(threshold) ? "coin.block.same" : "coin.block", { t: shownT, r: sv.prob(own) }));
+      }
       if (block && fixed) notes.push(sv.t("coin.fixed.block"));
       if (!block && siblings.length) notes.push(sv.t(fixed ? "coin.sibling.fixed" : "coin.sibling", { words: this.names(siblings), before: sv.prob(one.p), after: sv.prob(p) }));
       if (zero) notes.push(sv.t(fixed ? "coin.zero.fixed" : "coin.zero"));
@@ -146,6 +149,8 @@
       const word = (token) => (token ? h("span", { class: "sv-tok sv-recovered" }, sv.bytes.nodes(sv.bytes.single(token.name).parts, true)) : sv.t("whatif.unlisted"));
       if (whatif.last) return [sv.t("whatif.last"), " ", word(whatif.token)];
       const [u, t] = sv.pair(whatif.u, this.detail.nodes[this.tok].test.threshold);
+      // in a block a later test decides too, whether this one passes or not
+      if (this.detail.rule === "block") return sv.t(whatif.accepted ? "whatif.accepted.block" : "whatif.rejected.block", { u, t });
       if (whatif.accepted) return sv.t("whatif.accepted", { u, t });
       return [sv.t("whatif.rejected", { u, t }), " ", whatif.known ? [sv.t("whatif.residual"), " ", word(whatif.token)] : sv.t("whatif.unknown")];
     }
