@@ -38,7 +38,7 @@ WORDS: dict[str, dict[str, str]] = {
         "seconds": "decode seconds",
         "expected": "Tokens a target pass, by acceptance",
         "tokens_pass": "tokens a target pass",
-        "alpha": "acceptance α (accepted of examined)",
+        "alpha": "α, accepted of examined",
         "theory": "theory",
         "measured": "measured",
         "speedup": "Speed-up by draft length",
