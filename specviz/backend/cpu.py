@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -88,14 +88,17 @@ AttentionMaskInterface.register(FOLDED, sdpa_mask)  # else a call without a mask
 
 
 def fold(model: nn.Module) -> str:
-    """Folds the heads of a model of the library that uses its SDPA attention and has heads to fold."""
+    """Folds the heads of a model of the library, or of a module around its layers, that uses its SDPA attention and shares keys."""
     config = getattr(model, "config", None)
     if getattr(config, "_attn_implementation", "") != "sdpa":
         return ""
     text = config.get_text_config()
     if getattr(text, "num_key_value_heads", text.num_attention_heads) == text.num_attention_heads:
         return ""
-    model.set_attn_implementation(FOLDED)
+    if isinstance(model, PreTrainedModel):
+        model.set_attn_implementation(FOLDED)
+    else:
+        config._attn_implementation = FOLDED
     return "folded heads"
 
 
