@@ -98,20 +98,24 @@ say "the target is whole"
 
 train() { python3 -m specviz train "$@"; }
 if [ -n "$quick" ]; then
+    long=(--count 4 --shortest 20 --longest 40)
     collecting=(--temperatures 0 --prompts 8 --max-new 8 --limit 4000 --longest 128 --dtype float32 --batch 4)
     small=(--layers 1 --hidden 64 --heads 2 --kv-heads 1 --intermediate 96 --limit-tokens 4000 --tokens 512)
     shape=(--tokens 256 --vocab 512)
 else
-    collecting=(--temperatures 0 0 0.8 0.8 1.0 --max-new 256 --limit 5000000 --longest 512 --batch 512)
+    long=(--count 600)
+    collecting=(--temperatures 0 0 0.8 0.8 1.0 --max-new 192 --limit 5000000 --longest 2048 --batch 512)
     small=(--tokens 16384 --limit-tokens 6000000)
-    shape=(--tokens 8192 --vocab 8192)
+    # on a CPU, twice the usual rate over small batches learned fastest; here batches are eight times larger
+    shape=(--tokens 8192 --vocab 8192 --lr 0.002)
 fi
 shape+=(--epochs 40) small+=(--epochs 40)
 
 # --- what every head trains from
 
 features=$work/features
-train collect --target "$target" --data "${data[@]}" --out "$features" --taps eagle3 "${collecting[@]}" 2>>"$log"
+train prompts --target "$target" --data "${data[@]}" --out "$work/long.jsonl" "${long[@]}"
+train collect --target "$target" --data "${data[@]}" "$work/long.jsonl" --out "$features" --taps eagle3 "${collecting[@]}" 2>>"$log"
 say "collected: $(du -sm "$features" | cut -f1) MB"
 
 # --- every head at once: none of them fills a large GPU, and all read the same files
@@ -154,7 +158,7 @@ wanted specdec && [ -s "$heads/draft/config.json" ] && start specdec train specd
     --limit "$limit" --draft "$heads/draft" --out "$heads/specdec" --tokens 4096 --epochs 40
 medusa_of_scratch() {
     model=$trained/models/scratch-medusa
-    train collect --target "$model" --told-by "$target" --data "${data[@]}" --out "$work/small" "${collecting[@]}" --dtype float32
+    train collect --target "$model" --told-by "$target" --data "${data[@]}" --out "$work/small" "${collecting[@]}" --dtype float32 --longest 512
     limit=$([ -n "$quick" ] && echo 0.05 || left 20)
     train medusa --target "$model" --features "$work/small" --limit "$limit" --out "$trained/heads/scratch-medusa/medusa" \
         --tokens "$([ -n "$quick" ] && echo 256 || echo 8192)" --vocab 0 --epochs 40
