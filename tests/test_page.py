@@ -144,7 +144,7 @@ def test_stop_is_heard_at_once_also_where_it_cannot_be_obeyed_at_once(visit, sit
     finally:
         site.measuring.set()
     one.reach("stopped", seconds=5)
-    assert one.status() == words["page.st.stopped"]
+    assert one.status() == words["page.st.stopped.early"]
     one.run()
     one.reach("done")
     assert not one.errors

@@ -92,7 +92,7 @@ def test_stop_while_a_model_loads():
     assert run.status["text"] == "Converting" and run.status["key"] == "page.st.loading"
     run.stop.set()
     assert until(run.done.is_set, 2) < 0.5
-    assert run.status["state"] == "stopped"
+    assert run.status == {"key": "page.st.stopped.early", "state": "stopped"}
 
 
 def test_refusals_are_sentences_and_failures_show_nothing(capsys):

@@ -107,7 +107,8 @@ def work(run: Run, ask: Ask, engine: Engine) -> None:
             _decode(run, ask, engine)
     except Stopped:
         run.mark_stopped()
-        run.say("page.st.stopped", state="stopped")
+        # with nothing of its own to show, what is on screen is another run
+        run.say("page.st.stopped" if run.headers else "page.st.stopped.early", state="stopped")
     except (CatalogError, ModelError, RunError) as error:  # each is one sentence for the visitor
         run.refuse(str(error))
     except Exception:
