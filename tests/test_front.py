@@ -195,7 +195,7 @@ def race_of(one, *speeds, over=True):
 def test_a_verdict_looks_as_its_number_reads_also_while_it_changes(opened, over):
     one = opened()
     race_of(one, 15, 6, 10.02, over=over)
-    cards = one.js(f"{CARDS}.map((n) => [n.dataset.standing, n.querySelector('.sv-ratio-number').textContent])")
+    cards = one.js(f"{CARDS}.map((n) => [n.dataset.standing, n.querySelector('.sv-ratio').firstChild.textContent])")
     assert cards == [["faster", "1.50×▲"], ["slower", "0.60×▼"], ["even", "1.00×"]]
     edges = one.js(f"{CARDS}.map((n) => getComputedStyle(n).borderLeftStyle)")
     colours = one.js(f"{CARDS}.map((n) => getComputedStyle(n).borderLeftColor)")

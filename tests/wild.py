@@ -95,7 +95,12 @@ def fixed(trace: tr.Trace) -> tr.Trace:
 
 
 def block(trace: tr.Trace) -> tr.Trace:
-    return tr.Trace(dataclasses.replace(trace.header, rule="block"), trace.iterations)
+    """Behind the first token of a round the threshold is another than min(1, p/q)."""
+    its = []
+    for it in trace.iterations:
+        tests = [dataclasses.replace(test, threshold=(test.u + test.accepted) / 2) for test in it.tests[1:]]
+        its.append(dataclasses.replace(it, tests=[*it.tests[:1], *tests]))
+    return tr.Trace(dataclasses.replace(trace.header, rule="block"), its)
 
 
 def greedy(trace: tr.Trace) -> tr.Trace:

@@ -87,7 +87,7 @@
       else if (plain) rows.push(h("div", { class: "sv-checks" }, h("span", { class: "sv-dim" }, sv.t(lane.over && plain.over ? "race.noend" : "race.running"))));
       if (slow) rows.push(h("p", { class: "sv-slow" }, sv.t("race.slower"), " ", this.why(end)));
       return h("article", { class: "sv-verdict", "data-lane": lane.key, "data-standing": standing },
-        h("div", { class: "sv-ratio" }, h("span", { class: "sv-ratio-number" }, this.ratioText(lane, plain), SIGNS[standing] && h("small", { class: "sv-ratio-sign", "aria-hidden": "true" }, SIGNS[standing])), h("span", { class: "sv-ratio-word" }, this.basis(lane, plain))),
+        h("div", { class: "sv-ratio" }, h("span", null, h("span", { class: "sv-ratio-number" }, this.ratioText(lane, plain)), SIGNS[standing] && h("span", { class: "sv-ratio-sign", "aria-hidden": "true" }, SIGNS[standing])), h("span", { class: "sv-ratio-word" }, this.basis(lane, plain))),
         h("div", { class: "sv-verdict-text" }, rows));
     }
     basis(lane, plain) {
