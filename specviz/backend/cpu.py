@@ -16,6 +16,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 FOLDED = "sdpa of folded heads"
+FEW = 128  # rows of a pass over a draft; a mask copied for more of them is larger than the keys
 ROWS = 8  # the layout is chosen for about this many rows; measured within a few per cent from 1 to 64
 
 
@@ -69,13 +70,13 @@ def pack(model: nn.Module) -> str:
 
 
 def folded(module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor | None, **how):
-    """The library's attention, with the query heads of one key head as rows of it where one mask serves all heads.
+    """The library's attention; of few rows, with the query heads of one key head as rows of it where one mask serves all heads.
 
     query float[B, heads, T, d]; key, value float[B, key heads, L, d]; attention_mask float[B, 1, T, L] or None -> float[B, T, heads, d].
     """
     batch, heads, rows, width = query.shape
     groups = heads // key.shape[1]
-    if groups == 1 or attention_mask is None or attention_mask.shape[1] != 1 or how.get("position_bias") is not None:
+    if groups == 1 or rows > FEW or attention_mask is None or attention_mask.shape[1] != 1 or how.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, **how)
     query = query.reshape(batch, key.shape[1], groups * rows, width)
     mask = attention_mask.repeat(1, 1, groups, 1)
