@@ -61,7 +61,7 @@ def record(
     )
 
 
-Likely = dict[int, tuple[list[int], list[float]]]  # row -> its likeliest tokens and their logits, best first
+Likely = dict[int, tuple[list[int], list[float], float]]  # row -> its likeliest tokens and their logits, best first, and the log of Z
 
 
 def _likely(draft: Draft, logits: torch.Tensor, verdict: Verdict, capture: int) -> Likely:
@@ -73,7 +73,8 @@ def _likely(draft: Draft, logits: torch.Tensor, verdict: Verdict, capture: int) 
     rows = sorted({-1, end, *(parent for node, parent in enumerate(draft.parents) if not draft.is_probe(node))})
     wanted = logits if len(rows) == len(logits) else logits[[after + 1 for after in rows]]
     best = wanted.topk(min(capture, logits.shape[-1]), sorted=True)
-    return {after + 1: pair for after, *pair in zip(rows, best.indices.tolist(), best.values.tolist(), strict=True)}
+    total = wanted.float().logsumexp(-1)
+    return {row + 1: found for row, *found in zip(rows, best.indices.tolist(), best.values.tolist(), total.tolist(), strict=True)}
 
 
 def _nodes(draft: Draft, p: Rows, logits: torch.Tensor, verdict: Verdict, likely: Likely) -> list[Node]:
@@ -100,7 +101,7 @@ def _nodes(draft: Draft, p: Rows, logits: torch.Tensor, verdict: Verdict, likely
     ]
 
 
-def _rank(row: torch.Tensor, value: float, best: tuple[list[int], list[float]]) -> int:
+def _rank(row: torch.Tensor, value: float, best: tuple[list[int], list[float], float]) -> int:
     """How many logits are larger. Most drafted tokens are among the best, which are known without another search."""
     if value >= best[1][-1]:
         return sum(one > value for one in best[1])
@@ -119,8 +120,8 @@ def _rows(draft: Draft, p: Rows, logits: torch.Tensor, verdict: Verdict, capture
             candidates.setdefault(parent + 1, []).append(node)
     last = verdict.path[-1] if verdict.path else -1
     rows = []
-    for row, (ids, _) in likely.items():
-        law, own = p[row], logits[row].float()
+    for row, (ids, _, total) in likely.items():
+        law = p[row]
         children = candidates.get(row, [])
         tried = [int(draft.tokens[i]) for i in children]
         q = draft.q[children[0]] if draft.q is not None and children else None
@@ -138,7 +139,7 @@ def _rows(draft: Draft, p: Rows, logits: torch.Tensor, verdict: Verdict, capture
                 after=row - 1,
                 ids=ids,
                 p=law[at].tolist(),
-                model=(own[at] - own.logsumexp(-1)).exp().tolist(),
+                model=(logits[row, at].float() - total).exp().tolist(),
                 q=None if q is None else q[at.to(q.device)].tolist(),
                 residual=None if residual is None else residual[at.to(residual.device)].tolist(),
                 overlap=overlap,
