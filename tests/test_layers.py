@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "specviz"
 RECORD = {"parse", "note", "trace"}
 NUMBERS = RECORD | {"stats", "chance", "theory", "compare"}
 LAWS = {"tree", "sampling", "laws", "verify"}
-MODELS = LAWS | {"backend", "session", "vocabulary"}
+MODELS = LAWS | {"backend", "shallow", "session", "vocabulary"}
 DRAFTING = MODELS | {"heads", "drafters"}
 LOOP = DRAFTING | NUMBERS | {"record", "decode", "race", "toy"}
 LOADING = DRAFTING | {"gguf_import", "fetch", "load", "specs", "kept", "pace", "catalog"}
@@ -33,7 +33,8 @@ RULES = {
     "verify": (LAWS, {"torch"}),
     "sampling": (LAWS, {"torch", "transformers"}),
     "laws": (LAWS, {"torch"}),
-    "backend": ({"backend"}, {"torch"}),
+    "backend": ({"backend"}, {"torch", "transformers"}),
+    "shallow": (set(), {"torch"}),
     "session": (MODELS, {"torch", "transformers"}),
     "toy": (MODELS, {"torch", "transformers"}),
     "heads": (MODELS | {"heads"}, WEIGHTS),
