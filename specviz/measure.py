@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from specviz.decode import Clock, Limits, decode
+from specviz import pace
+from specviz.decode import Limits, decode
 from specviz.drafters import Drafter, Plain, knob_values
 from specviz.sampling import Sampling
 from specviz.stats import Summary, by_position, decided, summary
@@ -33,28 +34,10 @@ def run(target, drafter: Drafter, prompt: str, sampling: Sampling, limits: Limit
     return Trace(header, iterations)
 
 
-@torch.inference_mode()
-def row_cost(target, context: int = 200, repeats: int = 15, halted: Callable[[], bool] = lambda: False) -> dict[int, float]:
-    """v(n): seconds of a target pass of n rows by those of one row, medians over interleaved repeats, behind `context` tokens.
-
-    Sizes and context that the target cannot hold are left out. Empty where it was halted, which is asked once a repeat.
-    """
-    context = max(1, min(context, target.context - max(ROWS)))
-    sizes = [n for n in ROWS if context + n <= target.context]
-    session = target.session(context + max(ROWS))
-    session.prefill([5] * (context + 1))
-    seconds: dict[int, list[float]] = {n: [] for n in sizes}
-    clock = Clock(target.device)
-    for _ in range(repeats + 3):
-        if halted():
-            return {}
-        for n in sizes:
-            clock.lap()
-            session.forward([5] * n, tuple(range(-1, n - 1)))
-            seconds[n].append(clock.lap())
-            session.rewind(context)
-    medians = {n: statistics.median(values[3:]) for n, values in seconds.items()}
-    return {n: value / medians[1] for n, value in medians.items()}
+def row_cost(target, context: int = 200, repeats: int = 6, halted: Callable[[], bool] = lambda: False) -> dict[int, float]:
+    """v(n): seconds of a target pass of n rows by those of one row. Empty where it was halted."""
+    seconds = pace.rows(target, ROWS, context, repeats, halted)
+    return {n: value / seconds[1] for n, value in seconds.items()}
 
 
 @dataclass(frozen=True)
@@ -71,7 +54,7 @@ class Measurement:
     """Methods over prompts. `steps` names the work in its order, `row` sums up what has been done of it at any time.
 
     methods: name -> maker of a fresh drafter; plain is added in front where it is missing. prompts: (text, raw: without a chat
-    template). halted: asked once a round; the run it ends is not counted. passes: of each size, to measure what rows cost.
+    template). halted: asked once a round; the run it ends is not counted. passes: repeats of each size, to measure what rows cost.
     """
 
     def __init__(
@@ -84,7 +67,7 @@ class Measurement:
         repeats: int = 1,
         rule: str = "token",
         halted: Callable[[], bool] = lambda: False,
-        passes: int = 15,
+        passes: int = 6,
     ):
         self.target, self.prompts, self.sampling, self.limits, self.repeats, self.rule = target, prompts, sampling, limits, repeats, rule
         self.methods: dict[str, Make] = {"plain": Plain, **methods}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -17,32 +17,40 @@ from specviz.sampling import Sampling
 
 ROWS = (1, 5, 9, 17)  # trees that pay are of these sizes
 USUAL = 0.045  # a row of SmolLM2-135M, float32, two cores: for where nothing can be measured
+IN_A_ROW = 3  # passes of a size, the first not counted: a small pass is slower behind a large one than in a run of its like
 ROUNDS = 12  # of a drafter
 PROMPT = "The capital of France is Paris. The capital of Italy is"
 
 
 @torch.inference_mode()
-def rows(target, context: int = 128, repeats: int = 7) -> dict[int, float]:
-    """Seconds of a target pass of so many rows, behind `context` tokens: about a second of a small model. Empty for a model whose
-    context is too short to measure in."""
-    context = min(context, target.context - max(ROWS))
-    if context < 1:
-        return {}
-    session, clock = target.session(context + max(ROWS)), Clock(target.device)
+def rows(
+    target, sizes: Sequence[int] = ROWS, context: int = 128, repeats: int = 4, halted: Callable[[], bool] = lambda: False
+) -> dict[int, float]:
+    """Seconds of a target pass of so many rows behind `context` tokens, medians: about two seconds' work of a small model.
+
+    Sizes and context that the target cannot hold are left out. Empty where it was halted, which is asked once a repeat.
+    """
+    context = max(1, min(context, target.context - max(sizes)))
+    sizes = [n for n in sizes if context + n <= target.context]
+    session, clock = target.session(context + max(sizes, default=0)), Clock(target.device)
     session.prefill([0] * (context + 1))
-    seconds: dict[int, list[float]] = {n: [] for n in ROWS}
+    seconds: dict[int, list[float]] = {n: [] for n in sizes}
     for _ in range(repeats + 1):  # interleaved, so that a slow moment slows all alike
-        for n in ROWS:
-            clock.lap()
-            session.forward([0] * n, tuple(range(-1, n - 1)))
-            seconds[n].append(clock.lap())
-            session.rewind(context)
-    return {n: statistics.median(values[1:]) for n, values in seconds.items()}
+        if halted():
+            return {}
+        for n in sizes:
+            for again in range(IN_A_ROW):
+                clock.lap()
+                session.forward([0] * n, tuple(range(-1, n - 1)))
+                if again:
+                    seconds[n].append(clock.lap())
+                session.rewind(context)
+    return {n: statistics.median(values[IN_A_ROW - 1 :]) for n, values in seconds.items()}  # the first repeat is a warm-up
 
 
 def row_cost(seconds: Mapping[int, float]) -> float:
     """The slope of v(n) by least squares through v(1) = 1, in steps of 0.005; never free, since drafting a row costs too."""
-    if not seconds:
+    if len(seconds) < 2:
         return USUAL
     extra = [(n - 1, value / seconds[1] - 1) for n, value in seconds.items()]
     fitted = sum(rows * cost for rows, cost in extra) / sum(rows * rows for rows, _ in extra)

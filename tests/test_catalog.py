@@ -7,9 +7,11 @@ import math
 import pickle
 import shutil
 import threading
+import time
 import weakref
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -518,7 +520,19 @@ def test_costs_are_measured_once_and_only_where_they_decide(methods, target, wei
     catalog._WITH.values.pop(target.model)
 
 
+def test_a_pass_is_timed_behind_its_like():
+    """Behind a much larger one, a pass of one row took a tenth longer than in a run, and every v(n) was told too low."""
+    sizes = []
+    session = SimpleNamespace(
+        prefill=lambda ids: None, rewind=lambda length: None, forward=lambda tokens, parents: sizes.append(len(tokens)) or time.sleep(1e-4)
+    )
+    found = pace.rows(SimpleNamespace(context=64, device="cpu", session=lambda capacity: session), (1, 9), repeats=2)
+    assert sizes == [1, 1, 1, 9, 9, 9] * 3 and found.keys() == {1, 9} and min(found.values()) >= 1e-4
+    assert pace.rows(SimpleNamespace(context=64, device="cpu", session=lambda capacity: session), halted=lambda: True) == {}
+
+
 def test_the_slope_goes_through_one_row():
+    assert pace.row_cost({1: 2.0}) == pace.USUAL
     assert pace.row_cost({1: 2.0, 5: 2.4, 9: 2.8, 17: 3.6}) == pytest.approx(0.05)
     assert pace.row_cost({1: 1.0, 5: 1.0, 9: 0.9, 17: 1.0}) == 0.005 and pace.row_cost({1: 1.0, 5: 50, 9: 90, 17: 170}) == 1.0
     assert pace.row_cost({}) == pace.USUAL
@@ -532,7 +546,8 @@ def test_small_differences_of_a_cost_are_none():
 def test_costs_can_be_measured_on_any_target(target):
     seconds = pace.rows(target, context=16, repeats=2)
     assert seconds.keys() == set(pace.ROWS) and all(value > 0 for value in seconds.values()) and 0.005 <= pace.row_cost(seconds) <= 1
-    assert pace.rows(ToyTarget(random_table(5, 1, 0), context=10)) == {}
+    assert pace.rows(ToyTarget(random_table(5, 1, 0), context=10)).keys() == {1, 5, 9}, "what is too large for its context is left out"
+    assert pace.rows(ToyTarget(random_table(5, 1, 0), context=1)) == {}
     assert pace.draft_cost(target, DraftModel.tiny(target), seconds) in [pace.stepped(2 ** (n / 2)) for n in range(-14, 3)]
     assert pace.draft_cost(target, Plain(), seconds) is None
     assert pace.draft_cost(ToyTarget(random_table(5, 1, 0), context=10), Plain(), {}) is None

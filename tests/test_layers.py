@@ -43,7 +43,7 @@ RULES = {
     "decode": (LOOP, {"torch"}),
     "race": (LOOP, {"torch"}),
     "weights": (set(), {"torch"}),
-    "measure": (LOOP | {"weights"}, {"torch"}),
+    "measure": (LOOP | {"pace", "weights"}, {"torch"}),
     "library": (LOOP, {"torch", "transformers"}),
     "bench": (LOOP | {"measure", "library"}, set()),
     "gguf_import": (set(), WEIGHTS | {"gguf", "numpy"}),

@@ -32,7 +32,7 @@ from specviz.weights import trained
 OWN = "own"  # the prompt of the form, beside the examples
 PROMPTS = {name: (one["prompt"], one["template"] == "raw") for name, one in EXAMPLES.items() if "temperature" not in one}
 MAX_NEW = 128  # tokens a prompt
-PASSES = 5  # of each number of rows: quick rather than to the last per cent
+PASSES = 2  # repeats of each number of rows: quick rather than to the last per cent
 USUAL = {"prompts": ["story", "copy", "code", "maths"], "max_new": 32}
 PAUSE = 0.02  # seconds between two steps: enough for whoever waits for the engine to get it
 FRAME = 0.2  # seconds between two updates of the page
