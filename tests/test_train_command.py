@@ -161,8 +161,8 @@ def test_long_prompts_are_made_of_what_was_answered(place, tmp_path):
     made = [json.loads(line)["prompt"] for line in first.splitlines()]
     assert len(made) == len(set(made)) == 9 and all(isinstance(prompt, str) for prompt in made)
     assert main([str(word) for word in words]) == 0 and out.read_text() == first, "the same seed makes the same prompts"
-    words[-3:] = ["60", "--longest", "50"]
-    assert main([str(word) for word in words]) == 2
+    for wrong in (["60", "--longest", "50"], ["30", "--longest", "50", "--count", "0"]):
+        assert main([*map(str, words[:-3]), *wrong]) == 2
 
 
 def test_a_long_prompt_holds_its_passages_and_one_of_their_questions(place):

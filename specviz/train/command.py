@@ -177,8 +177,8 @@ def run(a: argparse.Namespace) -> int:
 def prompts(a: argparse.Namespace) -> int:
     from transformers import AutoTokenizer
 
-    if not 1 <= a.shortest <= a.longest:
-        raise ValueError("--shortest must be at least 1 and --longest at least as many.")
+    if a.count < 1 or not 1 <= a.shortest <= a.longest:
+        raise ValueError("--count and --shortest must be at least 1, and --longest at least as many as --shortest.")
     tokenizer = AutoTokenizer.from_pretrained(model_folder(a.target), local_files_only=True)
     told = [c for path in a.data for c in conversations(path, tokenizer, a.longest)]
     made = [json.dumps({"prompt": prompt}) for prompt in long_prompts(told, tokenizer, a.count, a.shortest, a.longest, a.seed)]
