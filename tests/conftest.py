@@ -53,7 +53,7 @@ def visit(browser, site):
     yield open_page
     for visitor in visitors:
         visitor.close()
-    until(lambda: not site.running, 5)
+    until(lambda: not site.running)
 
 
 @pytest.fixture(scope="module")

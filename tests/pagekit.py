@@ -129,7 +129,7 @@ def served(traces: Path = Path("none"), **how) -> Iterator[Served]:
         demo.close()
 
 
-def until(condition, seconds: float = 10, step: float = 0.02) -> float:
+def until(condition, seconds: float = 20, step: float = 0.02) -> float:
     """Waits for a condition; returns the seconds it took. Raises AssertionError when it never holds."""
     began = time.monotonic()
     while time.monotonic() - began < seconds:

