@@ -32,7 +32,7 @@ def chosen(a, methods: str) -> dict[str, str]:
 
 
 def drafts(given: Sequence[str], methods: Sequence[str]) -> dict[str, str]:
-    """method -> what --draft names for it. A name without a method is the draft model's, or that of the one method that takes weights."""
+    """method -> what --draft names for it. A name without a method is a draft model, or the weights of the one method that takes some."""
     found: dict[str, str] = {}
     bare = []
     for word in given:
@@ -44,13 +44,14 @@ def drafts(given: Sequence[str], methods: Sequence[str]) -> dict[str, str]:
         else:
             found[method] = located(name)
     takers = [name for name in methods if METHODS[name].needs in ("model", "head") and name not in found]
-    takers = [name for name in takers if METHODS[name].needs == "model"] or takers
+    models = [name for name in takers if METHODS[name].needs == "model"]
+    takers = models or takers
     for word in bare:
         if word != "auto":
-            if len(takers) != 1 or len(bare) > 1:
+            if not takers or len(bare) > 1 or (len(takers) > 1 and not models):
                 known = ", ".join(takers) or "none of the chosen methods"
                 raise ValueError(f"--draft {Path(word).name[:60]!r} could be for {known}; write --draft METHOD=NAME.")
-            found[takers[0]] = located(word)
+            found |= dict.fromkeys(takers, located(word))
     return found
 
 

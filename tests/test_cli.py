@@ -141,7 +141,7 @@ def test_every_method_that_fits_is_benched_and_the_others_are_named(call, tiny, 
     assert list(one_line(out)["methods"]) == want
     assert "left out" in err and all(name in err for name in METHODS if name not in want)
     out, err = call(*words, "--draft", tiny, "--draft_model.gamma", 2)
-    assert list(one_line(out)["methods"]) == [name for name in METHODS if name in want or name == "draft_model"]
+    assert list(one_line(out)["methods"]) == [name for name, cls in METHODS.items() if cls.needs in ("", "target", "model")]
 
 
 @pytest.mark.parametrize("method", [name for name, cls in METHODS.items() if cls.needs in ("", "target")])
@@ -180,6 +180,9 @@ def test_no_option_of_the_command_line_is_the_name_of_a_knob():
         ([], ["plain"], {}),
         (["auto"], ["plain", "draft_model"], {}),
         (["x"], ["plain", "draft_model", "prompt_lookup"], {"draft_model": "x"}),
+        (["x"], ["draft_model", "draft_tree", "eagle3"], {"draft_model": "x", "draft_tree": "x"}),
+        (["x", "draft_model=y"], ["draft_model", "draft_tree"], {"draft_model": "y", "draft_tree": "x"}),
+        (["x"], ["eagle1", "eagle3"], "could be for eagle1, eagle3"),
         (["draft_model=x"], ["draft_model"], {"draft_model": "x"}),
         (["/a=b/c"], ["draft_model"], {"draft_model": "/a=b/c"}),
         (["x"], ["plain", "prompt_lookup"], "could be for none of the chosen methods"),

@@ -156,6 +156,18 @@ def test_a_draft_goes_on_from_an_earlier_one(features, trained, tmp_path):
     assert same["held_out"]["text"]["overlap"] == pytest.approx(facts["held_out"]["text"]["overlap"], abs=2e-3)
 
 
+def test_the_targets_own_answers_may_be_all_that_is_trained_on(features, trained, tmp_path):
+    folder, own = features
+    recipe = Recipe(**{**vars(trained[2]), "epochs": 1, "own_only": True})
+    data = Data(folder)
+    mine = [data.conversations[i] for i in data.train if i < own]
+    facts = train(tiny_model("llama"), data, tmp_path / "own", recipe, [STOP], own, [])
+    assert 0 < len(mine) < len(data.train) and facts["conversations"] == len(mine)
+    assert facts["answer_tokens"] == sum(len(c.ids) - c.answer for c in mine)
+    with pytest.raises(ValueError, match="own answers"):
+        train(tiny_model("llama"), data, tmp_path / "none", recipe, [STOP], 0, [])
+
+
 def test_the_draft_loads_and_drafts_for_its_target(trained):
     out, _, _ = trained
     target = Target("tiny", tiny_model("llama"), Letters())

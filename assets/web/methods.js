@@ -253,7 +253,7 @@
       sv.text(this.about, v ? t("about", { ...about, v, ms: sv.finite(about.target_pass_ms) ? about.target_pass_ms.toFixed(1) : "–", kernels: about.kernels || "–" }) : "");
       sv.put(this.advice, h("h3", null, t("choose")), h("ul", null, ["model", "scratch", "large", "nothing"].map((key) => {
         const here = stale ? null : advice.cases[key];
-        return h("li", null, h("b", null, t(`case.${key}`)), " ", t(`case.${key}.why`), here ? h("span", { class: "sv-m-here" }, " " + t("here", { list: here.map(([method, x]) => `${name(method)} ${times(x)}`).join(sv.lang === "zh" ? "，" : ", ") })) : null);
+        return h("li", null, h("b", null, t(`case.${key}`)), " ", t(`case.${key}.why`), here ? h("span", { class: here.some(([, x]) => x > 1) ? "sv-m-here" : "sv-dim" }, " " + t("here", { list: here.map(([method, x]) => `${name(method)} ${times(x)}`).join(sv.lang === "zh" ? "，" : ", ") })) : null);
       })));
     }
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Protocol
 import torch
 
 from specviz.drafters.draft_model import DraftModel
+from specviz.drafters.draft_tree import DraftTree
 from specviz.drafters.eagle1 import Eagle1
 from specviz.drafters.eagle2 import Eagle2
 from specviz.drafters.eagle3 import Eagle3
@@ -38,6 +39,7 @@ METHODS: dict[str, type] = {
     for cls in (
         Plain,
         DraftModel,
+        DraftTree,
         PromptLookup,
         Suffix,
         TokenRecycling,

@@ -19,14 +19,22 @@ from specviz.heads.recurrent import Recurrent
 from specviz.session import PREFILL_ROWS
 from specviz.tree import Draft, empty
 
-COOL = 1.0  # a draft is not taken to be surer than at this temperature, however cold the run is: measured, it would be wrong
+# A draft is not taken to be surer than at this temperature, however cold the run is: how sure it is at 1 is also how often the
+# target's likeliest token is the one, measured at 0.
+COOL = 1.0
 
 
-def usable(confidence: torch.Tensor) -> torch.Tensor:
-    """Raises FloatingPointError where a head gave no numbers, as one that was never trained may once it reads its own output."""
-    if not bool(confidence.isfinite().all()):
+def sure(logits: torch.Tensor, width: int, temperature: float, d2t: torch.Tensor | None) -> Laws:
+    """Confidences at a temperature, and the target's ids, of the `width` likeliest tokens, best first. logits: float[n, Vd].
+
+    Raises FloatingPointError where these are no numbers, as of a head that was never trained and reads its own output.
+    """
+    warm = logits / temperature
+    top = warm.topk(min(width, warm.shape[-1]))
+    own = (top.values - warm.logsumexp(-1, keepdim=True)).exp()
+    if not bool(own.isfinite().all()):
         raise FloatingPointError("its logits hold NaN or are infinite")
-    return confidence
+    return own.tolist(), (top.indices if d2t is None else d2t[top.indices]).tolist()
 
 
 class Recursion:
@@ -142,19 +150,8 @@ class HeadDrafter:
         """float[Vd]: logits of the root's children."""
         return self._recursion.read(state, len(state.ids) - 1)
 
-    def _ids(self, tokens: torch.Tensor) -> torch.Tensor:
-        """The target's ids of the head's own."""
-        return tokens if self.head.d2t is None else self.head.d2t[tokens]
-
     def _sure(self, state, logits: torch.Tensor, width: int) -> Laws:
-        """Confidences and ids of the `width` likeliest tokens, best first. logits: float[n, Vd].
-
-        How sure the head is at temperature 1 is also how often the target's likeliest token is the one, measured at 0.
-        """
-        warm = logits if state.sampling.temperature <= COOL else logits / state.sampling.temperature
-        top = warm.topk(min(width, logits.shape[-1]))
-        own = (top.values - warm.logsumexp(-1, keepdim=True)).exp()
-        return usable(own).tolist(), self._ids(top.indices).tolist()
+        return sure(logits, width, max(state.sampling.temperature, COOL), self.head.d2t)
 
     def _law(self, state, logits: torch.Tensor, path: list[int]) -> tuple[torch.Tensor, torch.Tensor | None]:
         """(law float[n], the target's ids of its entries or None for all of them in order) after the committed ids and `path`.
@@ -175,16 +172,7 @@ class HeadDrafter:
     def _sent(self, grown: Grown, kept: Sequence[int], size: int, reason: str, q: torch.Tensor | None = None) -> Draft:
         """The draft of those candidates. size: nodes asked for, 0 for as many as pay."""
         self._grown = grown
-        at = {node: i for i, node in enumerate(kept)} | {-1: -1}
-        note = {
-            "score": [grown.scores[i] for i in kept],
-            "own": [grown.own[i] for i in kept],
-            "size": size,
-            "grown": len(grown.tokens),
-            "taps": list(self._taps),
-        }
-        tokens = torch.tensor([grown.tokens[i] for i in kept], dtype=torch.long)
-        return Draft(tokens, tuple(at[grown.parents[i]] for i in kept), q, passes=grown.passes, reason=reason, note=note)
+        return grown.sent(kept, size, q, reason, taps=list(self._taps))
 
 
 @dataclass

@@ -12,6 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from specviz.tree import Draft
 
 CERTAIN = 0.98  # no node is surer than this, so that every further one costs its parent's chance something
 RANKS, DEPTHS = 4, 6  # ranks and depths from here on are counted together
@@ -147,6 +152,14 @@ class Grown:
             if hit is None:
                 break
             node = hit
+
+    def sent(self, kept: Sequence[int], size: int, q: torch.Tensor | None = None, reason: str = "", **note: Any) -> Draft:
+        """The draft of those candidates, parents before children. size: nodes asked for, 0 for as many as pay; q: as in Draft."""
+        at = {node: i for i, node in enumerate(kept)} | {-1: -1}
+        told = {"score": [self.scores[i] for i in kept], "own": [self.own[i] for i in kept], "size": size, "grown": len(self.tokens)}
+        tokens = torch.tensor([self.tokens[i] for i in kept], dtype=torch.long)
+        parents = tuple(at[self.parents[i]] for i in kept)
+        return Draft(tokens, parents, q, passes=self.passes, reason=reason, note=told | note)
 
 
 Laws = tuple[Sequence[Sequence[float]], Sequence[Sequence[int]]]  # confidences and tokens, n rows of each, best first

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import torch
-
-from specviz.drafters.feature import usable
+from specviz.drafters.feature import sure
 from specviz.drafters.grow import Experience, Grown, Laws, best, dynamic
 from specviz.drafters.medusa_trees import TREES
 from specviz.heads import medusa
@@ -87,11 +85,7 @@ class Medusa:
     def _levels(self, state) -> list[tuple[list[float], list[int]]]:
         """What each head finds likeliest: confidences and the target's ids, by rank."""
         logits = self.head(state.hidden[self._tap][-1:])[0, : min(self.depth, state.room)]
-        warm = logits / max(state.sampling.temperature, COOL)
-        top = warm.topk(min(RANKS, warm.shape[-1]))
-        own = usable((top.values - warm.logsumexp(-1, keepdim=True)).exp())
-        tokens = top.indices if self.head.d2t is None else self.head.d2t[top.indices]
-        return list(zip(own.tolist(), tokens.tolist(), strict=True))
+        return list(zip(*sure(logits, RANKS, max(state.sampling.temperature, COOL), self.head.d2t), strict=True))
 
     def _automatic(self, state, levels) -> tuple[Grown, list[int]]:
         """Deeper levels cost no further pass, as every head has spoken already."""
@@ -112,6 +106,7 @@ class Medusa:
             past=self._past,
             ends=state.stop_ids,
         )
+        grown.passes = 1  # however deep: the heads have all spoken at once
         return grown, self._best(grown)
 
     def _published(self, state, levels) -> tuple[Grown, list[int]]:
@@ -135,14 +130,5 @@ class Medusa:
 
     def _sent(self, grown: Grown, kept: Sequence[int], levels, reason: str) -> Draft:
         self._grown = grown
-        at = {node: i for i, node in enumerate(kept)} | {-1: -1}
-        note = {
-            "score": [grown.scores[i] for i in kept],
-            "own": [grown.own[i] for i in kept],
-            "rank": [levels[grown.depth[i] - 1][1].index(grown.tokens[i]) for i in kept],
-            "size": self.size,
-            "grown": len(grown.tokens),
-            "heads": len(levels),
-        }
-        tokens = torch.tensor([grown.tokens[i] for i in kept], dtype=torch.long)
-        return Draft(tokens, tuple(at[grown.parents[i]] for i in kept), passes=1, reason=reason, note=note)
+        rank = [levels[grown.depth[i] - 1][1].index(grown.tokens[i]) for i in kept]
+        return grown.sent(kept, self.size, reason=reason, rank=rank, heads=len(levels))

@@ -32,6 +32,7 @@ class Recipe:
     weight_decay: float = 0.01
     clip: float = 1.0
     own_weight: float = 2.0  # of the target's own answers in the choice of the head's tokens
+    own_only: bool = False  # train on the target's own answers alone: what a draft will meet, but fewer of them
     seed: int = 0
     minutes: float = 0.0  # between checkpoints and reports; 0: five minutes
     limit: float = 0.0  # minutes of training in all, the learning rate ending there; 0: as many epochs as are asked for
@@ -90,7 +91,10 @@ def run(
     decayed, plain = [p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim < 2]
     groups = [{"params": decayed, "weight_decay": recipe.weight_decay}, {"params": plain, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=recipe.lr, betas=(0.9, 0.95))
-    train_set = [data.conversations[i] for i in data.train]
+    train = [i for i in data.train if i < own or not recipe.own_only]
+    if not train:
+        raise ValueError("None of these conversations are the target's own answers; collect some, or train without own-only.")
+    train_set = [data.conversations[i] for i in train]
     work = [batch for epoch in range(recipe.epochs) for batch in by_length(train_set, recipe.tokens, recipe.seed + epoch)]
     own_test, other_test = [i for i in data.test if i < own], [i for i in data.test if i >= own]
     step, curve, seen, spent, checkpoint = 0, [], 0, 0.0, out / "checkpoint.pt"
@@ -119,7 +123,7 @@ def run(
                 break
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * min(1.0, (step + 1) / recipe.warmup) * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * part)))
-            loss, count = task.loss(data.batch([data.train[i] for i in batch]))
+            loss, count = task.loss(data.batch([train[i] for i in batch]))
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             nn.utils.clip_grad_norm_(parameters, recipe.clip)

@@ -7,7 +7,7 @@ from typing import Any
 
 # What somebody may have or want, and what is then worth trying. The reasons are in the page's tables of strings.
 CASES = {
-    "model": ("draft_model",),
+    "model": ("draft_tree", "draft_model"),
     "scratch": ("mtp",),
     "large": ("eagle3", "eagle2", "eagle1", "medusa", "hybrid"),
     "nothing": ("lookups", "token_recycling", "suffix", "prompt_lookup", "lookahead", "early_exit"),
