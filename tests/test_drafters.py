@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from specviz.decode import Limits
-from specviz.drafters import METHODS, DraftModel, Knob, Plain, PromptLookup, State, knob_values, knobs
+from specviz.drafters import METHODS, DraftModel, DraftTree, Knob, Plain, PromptLookup, State, knob_values, knobs
 from specviz.sampling import Sampling
 from specviz.session import Scores
 from specviz.toy import ToyTarget, random_table
@@ -208,6 +208,37 @@ def test_a_trimmed_head_of_a_real_model_is_lossless(tmp_path):
     assert emitted(run(target, DraftModel(draft, d2t=found, confidence=0.0), prompt_ids(9), Sampling(), Limits(20))[1]) == emitted(
         run(target, Plain(), prompt_ids(9), Sampling(), Limits(20))[1]
     )
+
+
+# --- the draft model's tree
+
+
+def test_a_draft_tree_believes_what_its_model_gives_after_each_path():
+    model = tiny("llama")
+    drafter, s = DraftTree(model, size=12, width=3), state(prompt_ids(9), vocab=VOCAB)
+    drafter.begin(s)
+    for _ in range(2):  # behind a prompt, then behind an accepted node too
+        draft = drafter.propose(s)
+        assert len(draft) == 12 and max(draft.depth) > 2 and draft.q is None and not draft.is_chain
+        for node, own in enumerate(draft.note["own"]):
+            *before, token = [draft.tokens[i].item() for i in draft.path(node)]
+            ids = [*s.ids, *before]
+            law = model.session(40).forward(ids, tuple(range(-1, len(ids) - 1))).logits[-1].softmax(-1)
+            assert own == pytest.approx(float(law[token]), abs=1e-6)
+            assert own >= float(law.topk(3).values[-1]) - 1e-6
+        s.ids = [*s.ids, draft.tokens[0].item(), 5]
+
+
+def test_a_draft_tree_speaks_the_targets_ids_alone():
+    laws = torch.tensor([[0.4, 0.3, 0.2, 0.1]], dtype=torch.float64).log()
+    trimmed = DraftTree(ToyTarget(laws[:, :3], order=0), d2t=torch.tensor([5, 2, 0]), size=5)
+    larger = DraftTree(ToyTarget(laws, order=0), size=9)  # than a target of three tokens
+    short = DraftTree(ToyTarget(laws, order=0, context=4), size=9)
+    for drafter, vocab, ids, want in ((trimmed, 6, [4, 1], {5, 2, 0}), (larger, 3, [1, 2], {0, 1, 2}), (short, 6, [5, 1, 0, 5], set())):
+        s = state(ids, vocab=vocab)
+        drafter.begin(s)
+        draft = drafter.propose(s)
+        assert set(draft.tokens.tolist()) == want and (draft.reason == "clipped") == (not want)
 
 
 # --- drafts
