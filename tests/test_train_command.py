@@ -30,7 +30,13 @@ MORE = {
     "specdec": ["--draft", "DRAFT"],
     "scratch": ["--vocab", str(len(TOKENS)), "--hidden", "32", "--layers", "1", "--heads", "2", "--intermediate", "48", "--mtp", "0.3"],
 }
-USED_BY = {"medusa": ("medusa",), "eagle": ("eagle1", "eagle2"), "eagle3": ("eagle3",), "mtp": ("mtp",), "draft": ("draft_model", "draft_tree")}
+USED_BY = {
+    "medusa": ("medusa",),
+    "eagle": ("eagle1", "eagle2"),
+    "eagle3": ("eagle3",),
+    "mtp": ("mtp",),
+    "draft": ("draft_model", "draft_tree"),
+}
 
 
 @pytest.fixture(scope="module")
