@@ -23,6 +23,11 @@ from specviz.session import Target
 from specviz.tree import Draft, chain, empty
 
 
+def readable(ids: list[int], draft: Target) -> list[int]:
+    """A target may hold more ids than its draft, to fill up its vocabulary; any guess at them is allowed to a draft."""
+    return [token if token < draft.vocab else 0 for token in ids]
+
+
 @dataclass
 class DraftModel:
     model: Target
@@ -85,7 +90,7 @@ class DraftModel:
         self._taps = (self.model.config.num_hidden_layers,) if self.adaptive == "specdec" else ()
         self._session = self.model.session(len(state.ids) + state.room + self.gamma + 1, self._taps)
         if len(state.ids) <= self.model.context:  # a longer prompt it cannot read, and propose() never asks it to
-            self._session.prefill(self._readable(state.ids))
+            self._session.prefill(readable(state.ids, self.model))
 
     def propose(self, state) -> Draft:
         room = min(state.room, self.model.context - len(state.ids))
@@ -94,7 +99,7 @@ class DraftModel:
             return empty("clipped")
         tokens: list[int] = []
         laws: list[torch.Tensor] = []
-        feed, reason = self._readable(state.ids[self._session.length :]), "clipped" if wanted < self._length else ""
+        feed, reason = readable(state.ids[self._session.length :], self.model), "clipped" if wanted < self._length else ""
         chances: list[float] = []  # that a drafted token is accepted, of those that the draft has read
         while True:
             scores = self._session.forward(feed, tuple(range(-1, len(feed) - 1)), rows_wanted=1)
@@ -136,10 +141,6 @@ class DraftModel:
         wide = law.new_zeros(state.vocab)
         wide[self.d2t.to(law.device)] = law
         return wide, int(self.d2t[state.coins.draw(law)[1]])
-
-    def _readable(self, ids: list[int]) -> list[int]:
-        """A target may hold more ids than the draft, to fill up its vocabulary; any guess at them is allowed to a draft."""
-        return [token if token < self.model.vocab else 0 for token in ids]
 
     def _widen(self, logits: torch.Tensor, vocab: int) -> torch.Tensor:
         """float[V] in the target's ids. What the draft cannot say has no mass; rows beyond the target's are cut."""

@@ -14,6 +14,7 @@ from typing import ClassVar, Self
 
 import torch
 
+from specviz.drafters.draft_model import readable
 from specviz.drafters.feature import COOL, sure
 from specviz.drafters.grow import Experience, Grown, Laws, dynamic
 from specviz.heads.draft import untrained
@@ -53,14 +54,14 @@ class DraftTree:
         self._grown: Grown | None = None
         self._session = self.model.session(len(state.ids) + state.room + 64)
         if len(state.ids) <= self.model.context:  # a longer prompt it cannot read, and propose() never asks it to
-            self._session.prefill(self._readable(state.ids))
+            self._session.prefill(readable(state.ids, self.model))
 
     def propose(self, state) -> Draft:
         self._grown = None
         room = min(state.room, self.model.context - len(state.ids))
         if room < 1:
             return empty("clipped")
-        missing = self._readable(state.ids[self._session.length :])
+        missing = readable(state.ids[self._session.length :], self.model)
         first = self._session.forward(missing, tuple(range(-1, len(missing) - 1)), rows_wanted=1)
         committed, read = self._session.length, []  # read: candidates, as they stand behind the committed tokens
 
@@ -68,7 +69,7 @@ class DraftTree:
             read.extend(nodes)
             row = {node: i for i, node in enumerate(read)} | {-1: -1}
             self._session.rewind(committed)
-            tokens = self._readable([grown.tokens[i] for i in read])
+            tokens = readable([grown.tokens[i] for i in read], self.model)
             scores = self._session.forward(tokens, tuple(row[grown.parents[i]] for i in read), rows_wanted=len(nodes))
             return self._sure(state, scores.logits)
 
@@ -98,7 +99,3 @@ class DraftTree:
         d2t = None if self.d2t is None else self.d2t.to(logits.device)
         said = logits[:, : state.vocab] if d2t is None else logits  # rows beyond the target's vocabulary are no tokens
         return sure(said, self.width, max(state.sampling.temperature, COOL), d2t)
-
-    def _readable(self, ids: list[int]) -> list[int]:
-        """A target may hold more ids than the draft, to fill up its vocabulary; any guess at them is allowed to a draft."""
-        return [token if token < self.model.vocab else 0 for token in ids]

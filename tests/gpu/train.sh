@@ -7,7 +7,7 @@
 #   bash tests/gpu/train.sh --pieces gguf.aa gguf.ab --data text_open_models.npz selfgen_smollm2_135m.npz
 #
 # --wheels FOLDER   Python packages of requirements.txt that the machine lacks or has too old, installed beside its own without a network
-# --only NAME ...   of: draft specdec medusa eagle eagle3 scratch-mtp scratch-medusa
+# --only NAME ...   of: draft specdec medusa mtp eagle eagle3 scratch-mtp scratch-medusa
 # --minutes N       for everything (default 8.5)
 # --quick           a few tokens and steps on any machine, to try this script
 #
@@ -36,7 +36,7 @@ done
 for file in "${pieces[@]}" "${data[@]}"; do
     [ -s "$file" ] || { echo "there is no file $file" >&2; exit 2; }
 done
-[ ${#only[@]} -gt 0 ] || only=(draft specdec medusa eagle eagle3 scratch-mtp scratch-medusa)
+[ ${#only[@]} -gt 0 ] || only=(draft specdec medusa mtp eagle eagle3 scratch-mtp scratch-medusa)
 
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -142,7 +142,8 @@ for_later=$([ -n "$quick" ] && echo 0 || echo 110)
 limit=$([ -n "$quick" ] && echo 0.05 || left "$for_later")
 common=(--target "$target" --features "$features" --limit "$limit")
 wanted draft && start draft train draft "${common[@]}" --out "$heads/draft" "${shape[@]}"
-wanted medusa && start medusa train medusa "${common[@]}" --out "$heads/medusa" "${shape[@]}"
+wanted medusa && start medusa train medusa "${common[@]}" --out "$heads/medusa" --heads 3 "${shape[@]}"
+wanted mtp && start mtp train mtp "${common[@]}" --out "$heads/mtp" --steps 2 "${shape[@]}"
 wanted eagle && start eagle train eagle "${common[@]}" --out "$heads/eagle" "${shape[@]}" --feature 0.1 --token 1.0
 wanted eagle3 && start eagle3 train eagle3 "${common[@]}" --out "$heads/eagle3" "${shape[@]}"
 wanted scratch-mtp && start scratch-mtp train scratch "${common[@]}" --out "$trained/models/scratch-mtp" \
