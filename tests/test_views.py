@@ -90,6 +90,10 @@ def test_no_control_character_reaches_the_terminal(color):
     assert "␛]0;x␇ <b> ⏎" in left and "<img␣src=x␣onerror=alert(1)>" in left
 
 
+def test_a_size_of_nought_is_called_what_it_means():
+    assert text.listed({"size": 0, "depth": 8}) == "size automatic, depth 8" and text.listed({"size": 4}) == "size 4"
+
+
 def test_marks_without_colour():
     lines = text.show(traces.f5()).split("\n")
     assert "   1  ✓t10␣ ✓t11␣ ✓t12␣ ✓t13␣  +t14␣  4/4  16.5 ms" in lines

@@ -59,7 +59,7 @@ def header_lines(header: Header, color: bool = False) -> list[str]:
 
 
 def listed(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    return ", ".join("size automatic" if (name, value) == ("size", 0) else f"{name} {value}" for name, value in values.items())
 
 
 def round_lines(it: Iteration, texts: Mapping[int, bytes], color: bool = False) -> list[str]:
