@@ -102,8 +102,9 @@ def test_a_small_model_from_nothing_is_a_target_with_its_head(trained):
 def test_training_goes_on_from_earlier_weights(trained, place, tmp_path):
     words = ["train", "mtp", "--target", place / "tiny", "--features", place / "features", "--out", tmp_path / "on", *QUICK, *MORE["mtp"]]
     assert main([str(word) for word in [*words, "--start", trained("mtp")]]) == 0
-    commands = json.loads((tmp_path / "on" / "config.json").read_text())["commands"]
-    assert [command.split()[4] for command in commands] == ["collect", "mtp", "mtp"]
+    facts, earlier = (json.loads((folder / "config.json").read_text()) for folder in (tmp_path / "on", trained("mtp")))
+    assert [command.split()[4] for command in facts["commands"]] == ["collect", "mtp", "mtp"]
+    assert facts["answer_tokens"] == earlier["answer_tokens"] + facts["curve"][-1]["answer_tokens"] > earlier["answer_tokens"]
 
 
 def test_data_may_be_prompts_and_text_and_another_tokenizers(place, tmp_path):

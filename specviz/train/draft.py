@@ -85,4 +85,4 @@ def train(
     draft.load_state_dict({name: tensor.float() for name, tensor in begun.items()}, strict=False)
     draft.get_input_embeddings().weight.requires_grad_(False)
     task = DraftTask(draft, d2t, model.get_output_embeddings().weight, data.last, layers)
-    return loop.run(task, data, out, recipe, own, commands, on_step)
+    return loop.run(task, data, out, recipe, own, commands, on_step, start)

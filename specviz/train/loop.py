@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from tqdm import tqdm
 
+from specviz.heads import files
 from specviz.train.conversations import by_length
 from specviz.train.data import Batch, Data
 
@@ -78,11 +79,13 @@ def run(
     own: int,
     commands: Sequence[str],
     on_step: Callable[[int], None] = lambda step: None,
+    start: Path | None = None,
 ) -> dict[str, Any]:
     """Trains on data.train, writes `out`/checkpoint.pt and the finished head into `out`. Returns the facts.
 
     own: how many conversations at the front are the target's own answers. on_step: called after every batch, once its
-    checkpoint is written where one was due; it may raise to stop. A run that was stopped goes on.
+    checkpoint is written where one was due; it may raise to stop. A run that was stopped goes on. start: the folder of the weights
+    that the task began from; the answer tokens that they had seen are counted in the facts.
     Raises ValueError where `out` holds the checkpoint of another recipe or of other data.
     """
     torch.manual_seed(recipe.seed)
@@ -143,7 +146,7 @@ def run(
         "parameters": sum(p.numel() for p in parameters),
         "recipe": asdict(recipe),
         "conversations": len(train_set),
-        "answer_tokens": seen,
+        "answer_tokens": seen + (files.read(start, "the weights to go on from")[0].get("answer_tokens", 0) if start else 0),
         "held_out": curve[-1],
         "curve": curve,
         "commands": list(commands),

@@ -171,7 +171,7 @@ def train(
         files.fill(head, begun, f"the {kind} head to go on from")
     head.to(data.device).share(output)
     task = RecurrentTask(kind, head, output, recipe, head.taps(model.config), data.last)
-    return loop.run(task, data, out, recipe, own, commands, on_step)
+    return loop.run(task, data, out, recipe, own, commands, on_step, start)
 
 
 def new_head(head_class: type[Recurrent], model: torch.nn.Module, d2t: torch.Tensor | None) -> Recurrent:
