@@ -134,15 +134,15 @@ def _costs(target: Target, cls: type, chosen: dict[str, Any], fields: dict[str, 
     if not wanted or chosen.get("size"):  # 0 stands for a size that follows from the costs
         return {}
 
-    def rows() -> dict[int, float]:
+    def heard() -> bool:  # progress raises where whoever asked has gone, so that nobody waits for what nobody wants
         progress(0.97, "Measuring what a row costs here")
-        return pace.rows(target)
+        return False
 
-    seconds = _WITH.get(target.model, "rows", rows)
+    seconds = _WITH.get(target.model, "rows", lambda: pace.rows(target, halted=heard))
     costs = {"row_cost": pace.row_cost(seconds)}
     if "draft_cost" in wanted:
         key = ("draft_cost", cls, *(id(value) for value in fields.values()))  # of weights that are kept with the target
-        costs["draft_cost"] = _WITH.get(target.model, key, lambda: pace.draft_cost(target, cls(**fields, **costs), seconds))
+        costs["draft_cost"] = _WITH.get(target.model, key, lambda: pace.draft_cost(target, cls(**fields, **costs), seconds, heard))
     return {name: cost for name, cost in costs.items() if name in wanted and cost is not None}
 
 

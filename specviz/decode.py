@@ -23,7 +23,14 @@ MAX_PROMPT_CHARS = 400_000
 
 
 class RunError(ValueError):
-    """Why a run cannot start or cannot go on: one sentence for the user."""
+    """Why a run cannot start or cannot go on: one sentence for the user.
+
+    key: where a page has words of its own for it, in several languages, which `facts` complete.
+    """
+
+    def __init__(self, sentence: str, key: str = "", **facts: str | int):
+        super().__init__(sentence)
+        self.key, self.facts = key, facts
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,8 @@ def decode(
     if rule not in RULES:
         raise RunError(f"The acceptance rule must be one of {', '.join(RULES)}, not {rule[:20]!r}.")
     if rule == "block" and drafter.shape == "tree":
-        raise RunError(f"Block verification needs a chain, and {drafter.name} proposes trees; choose the token rule for it.")
+        sentence = f"Block verification needs a chain, and {drafter.name} proposes trees; choose the token rule for it."
+        raise RunError(sentence, "block", method=drafter.name)
     verify, coins = RULES[rule], coins or SeededCoins(sampling.seed)
     yield header_of(target, drafter, prompt, ids, sampling, limits, rule, capture)
 
@@ -111,7 +119,7 @@ def decode(
         try:
             draft = drafter.propose(state)
         except FloatingPointError as error:
-            raise RunError(f"{drafter.source or drafter.name} gave no usable probabilities in iteration {index}: {error}.") from None
+            raise _no_law(drafter.source or drafter.name, index, error) from None
         seconds["draft"] = clock.lap()
         # 2 score: one target pass over the root and every drafted token
         scores = session.score(root, draft)
@@ -121,7 +129,7 @@ def decode(
             p = Laws(sampling, draft, scores.logits, torch.tensor(state.ids) if sampling.reads_history else None)
             verdict = verify(draft, p, coins)
         except FloatingPointError as error:
-            raise RunError(f"{target.name} gave no usable probabilities in iteration {index}: {error}.") from None
+            raise _no_law(target.name, index, error) from None
         except ValueError as error:  # the rule cannot judge such a draft
             raise RunError(str(error)) from None
         block = [*draft.tokens[list(verdict.path)].tolist(), verdict.token]
@@ -144,7 +152,7 @@ def decode(
         try:
             iteration = record(index, start, root, draft, p, scores, verdict, block, kept, seconds, stop, capture, target, sampling)
         except FloatingPointError as error:  # in a row that no decision needed
-            raise RunError(f"{target.name} gave no usable probabilities in iteration {index}: {error}.") from None
+            raise _no_law(target.name, index, error) from None
         seconds["record"] = clock.lap()
         start, index, seconds = start + iteration.time, index + 1, {}
         yield iteration
@@ -209,12 +217,18 @@ def checked_prompt(target, prompt: str, raw: bool, prompt_ids: Sequence[int] | N
         prompt_ids = target.encode(prompt, raw)
     ids = [int(token) for token in prompt_ids]
     if not ids:
-        raise RunError(f"The prompt is empty and {target.name} has no start token; write at least one character.")
+        sentence = f"The prompt is empty and {target.name} has no start token; write at least one character."
+        raise RunError(sentence, "empty", target=target.name)
     if any(not 0 <= token < target.vocab for token in ids):
         raise RunError(f"The prompt holds a token id outside the vocabulary of {target.name} (0 to {target.vocab - 1}).")
     if len(ids) > target.context:
-        raise RunError(f"The prompt has {len(ids)} tokens, but {target.name} holds {target.context}; shorten it.")
+        sentence = f"The prompt has {len(ids)} tokens, but {target.name} holds {target.context}; shorten it."
+        raise RunError(sentence, "long", count=len(ids), target=target.name, most=target.context)
     return ids
+
+
+def _no_law(name: str, index: int, error: Exception) -> RunError:
+    return RunError(f"{name} gave no usable probabilities in iteration {index}: {error}.", "numbers", who=name, n=index, why=str(error))
 
 
 def header_of(target, drafter, prompt, ids, sampling, limits, rule, capture) -> Header:

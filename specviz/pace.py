@@ -57,11 +57,14 @@ def row_cost(seconds: Mapping[int, float]) -> float:
     return min(max(round(fitted / 0.005) * 0.005, 0.005), 1.0)
 
 
-def draft_cost(target, drafter, seconds: Mapping[int, float]) -> float | None:
-    """Of a draft pass of `drafter`, by the first rounds of a run at temperature 0. None where it cannot be told."""
+def draft_cost(target, drafter, seconds: Mapping[int, float], halted: Callable[[], bool] = lambda: False) -> float | None:
+    """Of a draft pass of `drafter`, by the first rounds of a run at temperature 0. None where it cannot be told.
+
+    halted: asked once a round.
+    """
     costs = []
     try:
-        records = decode(target, drafter, PROMPT, Sampling(), Limits(4 * ROUNDS), capture=0, raw=True)
+        records = decode(target, drafter, PROMPT, Sampling(), Limits(4 * ROUNDS), capture=0, raw=True, halted=halted)
         for number, record in enumerate(itertools.islice(records, 1, ROUNDS + 1)):
             if number and record.passes:  # the first round is a warm-up
                 costs.append(record.seconds["draft"] / record.passes)

@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
@@ -28,6 +29,7 @@ from specviz.heads import draft as draft_head
 from specviz.heads import files
 from specviz.heads.medusa import Medusa
 from specviz.toy import ToyTarget, random_table
+from specviz.ui.traceview import table
 from tests.tinygguf import END, MERGED, TOKENS, TURN_END, write
 
 PATHS = {"allow_paths": True}
@@ -168,6 +170,8 @@ def test_a_gguf_file_loads_by_its_path(tiny, tmp_path, monkeypatch):
     heard = []
     target = load_target(str(tiny) + ".gguf", "cpu", progress=lambda fraction, text: heard.append(text), **PATHS)
     assert target.name == "tiny.gguf" and target.vocab == len(TOKENS) and heard[-1] == "Loading tiny.gguf"
+    known = {words.replace("{what}", "tiny.gguf") for key, words in table("en").items() if key.startswith("program.")}
+    assert len(set(heard)) > 2 and set(heard) <= known, "the page translates what it hears by these words"
     folder = load_target(str(tiny), "cpu", **PATHS)
     ids = torch.arange(12)[None]
     assert torch.equal(target.model(ids).logits, folder.model(ids).logits)
@@ -508,8 +512,8 @@ class Growing(Headed):
 def test_costs_are_measured_once_and_only_where_they_decide(methods, target, weights, monkeypatch):
     calls = []
     monkeypatch.setitem(catalog.METHODS, "growing", Growing)
-    monkeypatch.setattr(pace, "rows", lambda target: calls.append("rows") or {1: 1.0, 5: 1.5})
-    monkeypatch.setattr(pace, "draft_cost", lambda target, drafter, seconds: calls.append(drafter.row_cost) or 0.5)
+    monkeypatch.setattr(pace, "rows", lambda target, halted: calls.append("rows") or {1: 1.0, 5: 1.5})
+    monkeypatch.setattr(pace, "draft_cost", lambda target, drafter, seconds, halted: calls.append(drafter.row_cost) or 0.5)
     catalog._WITH.values.pop(target.model, None)
     fixed = load_drafter(target, "growing", {"size": 8}, str(weights), **PATHS)
     assert (fixed.row_cost, fixed.draft_cost) == (0.045, 0.2) and not calls
@@ -517,6 +521,27 @@ def test_costs_are_measured_once_and_only_where_they_decide(methods, target, wei
     grown = [load_drafter(target, "growing", {}, str(weights), **PATHS) for _ in range(2)]
     assert [(one.row_cost, one.draft_cost) for one in grown] == [(0.125, 0.5)] * 2
     assert calls == ["rows", 0.125]
+    catalog._WITH.values.pop(target.model)
+
+
+def test_measuring_ends_where_whoever_asked_has_gone(methods, target, weights, monkeypatch):
+    class Gone(Exception):
+        pass
+
+    said = []
+
+    def leave_at(number: int, fraction: float, sentence: str) -> None:
+        said.append(sentence)
+        if said.count("Measuring what a row costs here") == number:
+            raise Gone
+
+    monkeypatch.setitem(catalog.METHODS, "growing", Growing)
+    catalog._WITH.values.pop(target.model, None)
+    for number in (2, 7):  # in the middle of the rows, then of the draft passes
+        said.clear()
+        with pytest.raises(Gone):
+            load_drafter(target, "growing", {}, str(weights), partial(leave_at, number), **PATHS)
+    assert load_drafter(target, "growing", {}, str(weights), **PATHS).row_cost > 0  # and another one is not the worse for it
     catalog._WITH.values.pop(target.model)
 
 

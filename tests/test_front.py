@@ -116,6 +116,15 @@ def test_the_language_changes_in_place(opened):
         assert word not in left
 
 
+def test_what_the_program_says_is_told_in_the_pages_language(opened):
+    one, en, zh = opened("lang=zh"), table("en"), table("zh")
+    for key in (key for key in en if key.startswith("program.")):
+        for what in ("x", "$& {what}"):
+            said = json.dumps(en[key].replace("{what}", what))
+            assert one.js(f"specviz.said({said})") == zh[key].replace("{what}", what), key
+    assert one.js("specviz.said('Loaded.') + specviz.said('')") == "Loaded."
+
+
 @pytest.mark.parametrize("query", ["trace=wild", "trace=wild&lang=zh", "trace=long", "trace=greedy&__theme=dark"])
 def test_nothing_sticks_out_at_390_pixels(opened, query):
     one = opened(query, width=390, height=844)

@@ -133,7 +133,7 @@ def test_a_method_without_weights_says_so_and_the_others_go_on():
     found = started(setup_of(toy(), refuse=["draft_model"]))
     until(found.done.is_set, 30)
     assert found.value["state"] == "done" and set(found.value["rows"]) == {"plain", "prompt_lookup"}
-    assert found.value["refused"] == {"draft_model": "No weights of draft_model are here."}
+    assert found.value["refused"] == {"draft_model": {"key": "page.st.refused", "text": "No weights of draft_model are here."}}
 
 
 def test_a_method_at_fault_costs_the_others_nothing(capsys):
@@ -147,14 +147,14 @@ def test_a_method_at_fault_costs_the_others_nothing(capsys):
     found = started(offer.arrange(["toy"], {}, {}, Engine(lambda *_: toy(), load_drafter)))
     until(found.done.is_set, 60)
     assert found.value["state"] == "done" and set(found.value["rows"]) == {"plain", "draft_model"}
-    assert found.value["refused"] == {"prompt_lookup": "methods.failed"} and "methods.failed" in table("zh")
+    assert found.value["refused"] == {"prompt_lookup": {"key": "methods.failed"}} and "methods.failed" in table("zh")
     assert "/secret" in capsys.readouterr().err
 
 
 def test_a_prompt_that_is_too_long_ends_it_in_one_sentence():
     found = started(setup_of(toy(context=64)), prompt="x" * 80)
     until(found.done.is_set, 30)
-    assert found.value["state"] == "refused" and "80 tokens" in found.value["say"]["text"]
+    assert found.value["state"] == "refused" and found.value["say"] == {"key": "page.run.long", "count": 80, "target": "toy", "most": 64}
 
 
 def test_stop_keeps_what_was_measured_and_ends_at_once():

@@ -85,7 +85,7 @@ def test_the_language_is_switched_and_remembered(visit):
 
 
 def test_the_address_restores_and_follows_the_controls(visit):
-    one = visit("prompt=hello+there&seed=7&t=0.8&gamma=3&methods=prompt_lookup&n=50&as=raw&top_k=9&record=measure&rp=1.1")
+    one = visit("prompt=hello+there&seed=7&t=0.8&gamma=3&methods=prompt_lookup&n=50&as=raw&top_k=9&record=measure&rp=1.1&min_p=7")
     asked = {}
     one.tab.on("request", lambda r: asked.update(json.loads(r.post_data)) if "/queue/join" in r.url else None)
     one.run()
@@ -99,6 +99,7 @@ def test_the_address_restores_and_follows_the_controls(visit):
     )
     assert values["draft_model.gamma"] == values["prompt_lookup.gamma"] == 3 and values["max_new"] == 50 and values["template"] == "raw"
     assert values["top_k"] == 9 and values["mode"] == "measure" and values["repetition_penalty"] == 1.1
+    assert values["min_p"] == 0, "what a control cannot show is not taken from the address"
     assert "seed 7" in one.status()
     one.tab.fill("#prompt textarea", "changed")
     one.tab.wait_for_function("location.search.includes('prompt=changed')")

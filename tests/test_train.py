@@ -187,7 +187,7 @@ def test_the_draft_loads_and_drafts_for_its_target(trained):
             assert [t for i in plain[1:] for t in i.emitted] == [t for i in records[1:] for t in i.emitted]
 
 
-@pytest.mark.parametrize("harm", ["remove", "rename", "shape", "map", "no map"])
+@pytest.mark.parametrize("harm", ["remove", "rename", "shape", "map", "no map", "kind"])
 def test_a_damaged_draft_is_refused_by_name(trained, tmp_path, harm):
     out, _, _ = trained
     tensors = load_file(out / "model.safetensors")
@@ -198,11 +198,14 @@ def test_a_damaged_draft_is_refused_by_name(trained, tmp_path, harm):
         tensors["other.weight"] = tensors.pop(name)
     elif harm == "shape":
         tensors[name] = tensors[name][:-1].clone()
+    elif harm == "kind":
+        name = "not the weights of the draft for tiny, but of the kind 'eagle'"
     elif harm == "map":
         tensors["d2t"] = tensors["d2t"] + VOCAB
     else:
         del tensors["d2t"]
     save_file(tensors, tmp_path / "model.safetensors")
-    (tmp_path / "config.json").write_text((out / "config.json").read_text())
+    facts = json.loads((out / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(facts | {"kind": "eagle"} if harm == "kind" else facts))
     with pytest.raises(ModelError, match="map of its ids" if "map" in harm else name.replace(".", r"\.")):
         head.load(tmp_path, Target("tiny", tiny_model("llama"), Letters()))

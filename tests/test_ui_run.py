@@ -9,13 +9,17 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 
 from specviz.catalog import CatalogError
-from specviz.drafters import METHODS
+from specviz.decode import Limits, RunError, decode
+from specviz.drafters import METHODS, DraftModel, Plain, TokenRecycling
+from specviz.sampling import Sampling
 from specviz.ui import offer
 from specviz.ui.form import read
-from specviz.ui.run import Engine, Run, drain, work
+from specviz.ui.run import Engine, Run, drain, told, work
 from specviz.ui.store import Store
+from specviz.ui.traceview import table
 from tests.pagekit import drafter, toy, until
 
 
@@ -111,7 +115,7 @@ def test_refusals_are_sentences_and_failures_show_nothing(capsys):
     assert status == {"key": "page.st.failed", "state": "refused"} and "secret" not in "".join(run.lines)
     assert "/secret/place" in capsys.readouterr().err  # for the operator
     run = started(setup_of(toy=lambda progress: toy(context=16)), prompt="x" * 17)
-    assert list(drain(run))[-1][1]["text"].startswith("The prompt has 17 tokens")
+    assert list(drain(run))[-1][1] == {"key": "page.run.long", "state": "refused", "count": 17, "target": "toy", "most": 16}
 
 
 def test_a_failure_in_the_middle_keeps_what_was_decoded():
@@ -121,15 +125,34 @@ def test_a_failure_in_the_middle_keeps_what_was_decoded():
     broken = replace(model, table=table)
     run = started(setup_of(toy=lambda progress: broken), methods=[])
     status = list(drain(run))[-1][1]
-    assert status["key"] == "page.st.refused" and "no usable probabilities" in status["text"]
+    assert status["key"] == "page.run.numbers" and status["who"] == "toy" and status["state"] == "refused"
     run = started(setup_of(toy=lambda progress: model), methods=[])
     until(run.done.is_set)
     run.iterations["plain"][-1] = replace(run.iterations["plain"][-1], stop="")
-    run.refuse("A sentence.")
+    run.refuse(RunError("A sentence."))
     assert (run.trace("plain").stop, run.trace("plain").iterations[-1].message) == ("error", "A sentence.")
     run.iterations["plain"][-1] = replace(run.iterations["plain"][-1], stop="", message="")
     run.fail()
     assert (run.trace("plain").stop, run.trace("plain").iterations[-1].message) == ("error", "")
+
+
+def test_the_pages_words_for_a_refusal_are_the_engines():
+    """English stands twice, in the engine and in the page's strings; other languages in the page's alone."""
+    broken = replace(toy(), table=torch.full_like(toy().table, float("nan")))
+    found = {}
+    for target, method, prompt, rule in (
+        (toy(), TokenRecycling(), "x", "block"),
+        (toy(), Plain(), "", "token"),
+        (toy(context=8), Plain(), "x" * 9, "token"),
+        (broken, Plain(), "x", "token"),
+        (toy(), DraftModel(broken), "x", "token"),
+    ):
+        with pytest.raises(RunError) as refused:
+            list(decode(target, method, prompt, Sampling(), Limits(4), rule=rule, raw=True))
+        said = told(refused.value)
+        assert table("en")[said["key"]].format(**said) == str(refused.value) and said["key"] in table("zh")
+        found[said["key"]] = said
+    assert found.keys() == {key for key in table("zh") if key.startswith("page.run.")}
 
 
 def test_the_engine_is_free_after_any_end():

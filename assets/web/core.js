@@ -58,6 +58,14 @@
     const pattern = Object.hasOwn(table, key) ? table[key] : sv.has(key) ? sv.tables.en[key] : key;
     return pattern.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
   };
+  // What the program says it is doing, in the page's language: known by its English words, in which {what} stands for a name.
+  sv.said = (sentence) => {
+    for (const [key, words] of Object.entries(sv.tables.en || {})) {
+      const [before, after = ""] = words.split("{what}"), what = sentence.slice(before.length, sentence.length - after.length);
+      if (key.startsWith("program.") && sentence === words.replace("{what}", () => what)) return sv.t(key, { what });
+    }
+    return sentence;
+  };
   // own strings only: an opened file may name its method "constructor"
   sv.has = (key) => Object.hasOwn(sv.tables.en || {}, key);
 

@@ -150,6 +150,7 @@
       else if (this.lost) say = { key: "methods.st.lost" };
       this.lost = false;
       const facts = { ...say, method: say.method ? name(say.method) : "", name: say.name ? words("page.f." + say.name, say.name) : "" };
+      if (say.key === "page.st.loading") facts.text = sv.said(say.text || "");
       sv.text(this.say, sv.t(say.key, facts));
       this.say.dataset.state = this.waiting ? "queued" : value.state || "idle";
       this.bar.hidden = !busy;
@@ -167,7 +168,7 @@
       order.forEach((method, i) => {
         const line = this.lines.get(method);
         if (this.body.children[i] !== line.row) this.body.insertBefore(line.row, this.body.children[i] || null);
-        const failed = refused[method] && shown === this.target ? words(refused[method], refused[method]) : "";
+        const why = shown === this.target && refused[method], failed = why ? sv.t(why.key, { ...why, method: name(why.method || method) }) : "";
         this.fill(method, line, stale ? null : rows[method], { absent: missing[method], failed }, { top, best: !stale && advice.best === method, now: busy && say.method === method });
       });
       this.conclude(advice, value.about || {}, stale);

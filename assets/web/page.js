@@ -101,8 +101,9 @@
       }
       if (typeof standard === "boolean") return { __type__: "update", value: written === "true" };
       if (typeof standard === "number") {
-        const number = Number(written);
-        return written.trim() !== "" && Number.isFinite(number) ? { __type__: "update", value: number } : same;
+        const number = Number(written), [low, high] = page.spec.ranges[name] || [];
+        const fits = Number.isFinite(number) && number >= (low ?? number) && number <= (high ?? number);
+        return written.trim() !== "" && fits ? { __type__: "update", value: number } : same;
       }
       return accepted && !accepted.includes(written) ? same : { __type__: "update", value: written };
     });
@@ -172,6 +173,8 @@
     page.draw = () => page.status(element, value);
     const facts = { ...value };
     if (facts.name) facts.name = text("page.f." + facts.name, null, text("page.f." + knob(facts.name), null, facts.name));
+    if (value.key === "page.st.loading") facts.text = sv.said(facts.text || "");
+    if (facts.method) facts.method = text("page.method." + facts.method, null, facts.method);
     const bar = sv.finite(value.bar) ? sv.h("progress", { max: 1, value: Math.max(0, Math.min(1, value.bar)), "aria-label": sv.t(value.key, facts) }) : null;
     sv.put(root, sv.h("span", { class: "pg-dot" }), sv.h("span", { class: "pg-say" }, sv.t(value.key, facts)), bar);
     root.dataset.state = value.state || "idle";

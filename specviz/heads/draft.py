@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
+from specviz.heads import files
 from specviz.session import ModelError, Target
 
 
@@ -86,8 +87,7 @@ def load(folder: Path, target: Target) -> tuple[Target, torch.Tensor]:
 
 def read(folder: Path, model: nn.Module, name: str) -> tuple[nn.Module, torch.Tensor]:
     """(draft with stock modules, float32, d2t) for the target `model`, called `name`. Raises ModelError like load()."""
-    facts = json.loads((folder / "config.json").read_text())
-    tensors = load_file(folder / "model.safetensors")
+    facts, tensors = files.read(folder, f"the draft for {name}", "draft")
     d2t, vocab = tensors.pop("d2t", None), model.config.get_text_config().vocab_size
     if d2t is None or d2t.dtype != torch.int64 or d2t.ndim != 1 or bool(((d2t < 0) | (d2t >= vocab)).any()):
         raise ModelError(f"The draft for {name} has no usable map of its ids to the target's (d2t).")

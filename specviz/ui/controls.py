@@ -50,6 +50,9 @@ class Form:
             "defaults": defaults,
             "examples": EXAMPLES,
             "targets": notes,
+            "ranges": {
+                name: [component.minimum, component.maximum] for name, component in self.components.items() if hasattr(component, "minimum")
+            },
             "allowed": {
                 "target": list(offer.targets),
                 "rule": list(offer.rules),

@@ -24,7 +24,7 @@ from specviz.measure import Measurement
 from specviz.session import ModelError
 from specviz.ui.examples import EXAMPLES
 from specviz.ui.form import PLAIN, Ask, AskError, Offer, read
-from specviz.ui.run import PATIENCE, Engine, Stopped, Turn
+from specviz.ui.run import PATIENCE, Engine, Stopped, Turn, told
 from specviz.verify import LOSSLESS
 from specviz.views import methods as view
 from specviz.weights import trained
@@ -118,7 +118,7 @@ class Table:
         self.target = target  # as it was asked for
         self.stop, self.done = threading.Event(), threading.Event()
         self.measured: Measurement | None = None
-        self.refused: dict[str, str] = {}  # method -> why not: a sentence, or a key of the page's strings
+        self.refused: dict[str, dict[str, Any]] = {}  # method -> why not: a key of the page's strings, and what fills its gaps
         self.value: dict[str, Any] = {"state": "busy", "say": {"key": "methods.st.start"}}
 
     def say(self, key: str, state: str = "busy", bar: float | None = None, **facts: Any) -> None:
@@ -136,7 +136,7 @@ def work(table: Table, ask: TableAsk, engine: Engine) -> None:
     except Stopped:
         table.say("methods.st.stopped", "stopped")
     except (CatalogError, ModelError, RunError) as error:  # each is one sentence for the visitor
-        table.say("page.st.refused", "refused", text=str(error))
+        table.say(**told(error), state="refused")
     except Exception:
         traceback.print_exc()  # for the operator: the page must not show paths or code
         table.say("page.st.failed", "refused")
@@ -159,7 +159,7 @@ def _measure(table: Table, ask: TableAsk, engine: Engine) -> None:
             try:
                 makers[name]()
             except (CatalogError, ModelError) as error:  # said in its row; the others go on
-                table.refused[name] = str(error)
+                table.refused[name] = told(error)
                 del makers[name]
             if table.stop.is_set():  # loading may have measured what a pass costs, which takes longer than it reports
                 raise Stopped
@@ -177,14 +177,14 @@ def _measure(table: Table, ask: TableAsk, engine: Engine) -> None:
         except RunError as error:
             if step.method in ("", PLAIN):
                 raise
-            table.refused[step.method] = str(error)
+            table.refused[step.method] = told(error)
         except Stopped:
             raise
         except Exception:  # a method at fault must not cost the others their rows
             if step.method in ("", PLAIN):
                 raise
             traceback.print_exc()
-            table.refused[step.method] = "methods.failed"
+            table.refused[step.method] = {"key": "methods.failed"}
         if table.stop.wait(PAUSE):
             raise Stopped
 

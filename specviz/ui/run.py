@@ -74,11 +74,11 @@ class Run:
     def say(self, key: str, *, state: str = "busy", **facts: Any) -> None:
         self.status = {"key": key, "state": state, **facts}
 
-    def refuse(self, sentence: str) -> None:
-        """`sentence` is shown as it is, as plain text. In the middle of a run, what was decoded so far is kept."""
-        self._end("error", sentence)
-        self.lines.append(stream.note("", "error" if self.headers else "refused", sentence))
-        self.say("page.st.refused", state="refused", text=sentence)
+    def refuse(self, error: Exception) -> None:
+        """Its one sentence is shown, as plain text. In the middle of a run, what was decoded so far is kept."""
+        self._end("error", str(error))
+        self.lines.append(stream.note("", "error" if self.headers else "refused", str(error)))
+        self.say(**told(error), state="refused")
 
     def fail(self) -> None:
         """Ended by a fault of the program, of which the page tells no more than that."""
@@ -100,6 +100,13 @@ class Run:
         return going
 
 
+def told(error: Exception) -> dict[str, Any]:
+    """A refusal by the key of the page's own words and what fills their gaps, where it has them; else its sentence."""
+    if key := getattr(error, "key", ""):
+        return {"key": f"page.run.{key}", **error.facts}
+    return {"key": "page.st.refused", "text": str(error)}
+
+
 def work(run: Run, ask: Ask, engine: Engine) -> None:
     """The worker. Ends within one iteration once run.stop is set, and always sets run.done."""
     try:
@@ -110,7 +117,7 @@ def work(run: Run, ask: Ask, engine: Engine) -> None:
         # with nothing of its own to show, what is on screen is another run
         run.say("page.st.stopped" if run.headers else "page.st.stopped.early", state="stopped")
     except (CatalogError, ModelError, RunError) as error:  # each is one sentence for the visitor
-        run.refuse(str(error))
+        run.refuse(error)
     except Exception:
         traceback.print_exc()  # for the operator: the page must not show paths or code
         run.fail()

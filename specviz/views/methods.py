@@ -18,8 +18,9 @@ FASTER = 1.02  # times plain; less than that is noise, and nothing to recommend
 Rows = Mapping[str, Mapping[str, Any]]
 
 
-def table(about: Mapping[str, Any], rows: Rows, refused: Mapping[str, str], **more: Any) -> dict[str, Any]:
-    """The value of the page's table. rows: method -> Measurement.row; refused: method -> why it could not be measured."""
+def table(about: Mapping[str, Any], rows: Rows, refused: Mapping[str, Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+    """The value of the page's table. rows: method -> Measurement.row; refused: method -> why it could not be measured, as a key
+    of the page's strings and what fills its gaps."""
     return {"about": dict(about), "rows": dict(rows), "refused": dict(refused), "advice": advice(rows), **more}
 
 
