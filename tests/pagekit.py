@@ -61,17 +61,17 @@ def toy(name: str = "toy", pause: float = 0.0, hostile: bool = False, context: i
     return PagedToy(random_table(26, 2, 0), order=2, name=name, context=context, pause=pause, hostile=hostile)
 
 
-def partly_right(target: PagedToy, values: dict) -> object:
+def partly_right() -> ToyTarget:
     """A draft model that often agrees with the toy target."""
     table = 0.7 * random_table(26, 2, 0) + 0.3 * random_table(26, 2, 1)
-    return METHODS["draft_model"](model=ToyTarget(table.log_softmax(-1), order=2, name="toy-draft"), **values)
+    return ToyTarget(table.log_softmax(-1), order=2, name="toy-draft")
 
 
 def drafter(target: PagedToy, method: str, values: dict) -> object:
     """Any method on a toy: a draft model that is often right, untrained weights where some are needed."""
     needs = METHODS[method].needs
     if needs == "model":
-        return partly_right(target, values)
+        return METHODS[method](model=partly_right(), **values)
     return METHODS[method](**values) if needs == "" else replace(METHODS[method].tiny(target), **values)
 
 
