@@ -120,8 +120,7 @@ def test_a_method_is_offered_where_its_weights_are():
             there = "target" in named or (specs.head_folder(spec.name, named["head"]) / "config.json").is_file()
             assert there == (method not in missing)
     own = offer.from_catalog(path="/models/mine", draft=["/models/small"])
-    free = [name for name, cls in METHODS.items() if cls.needs in ("", "target")]
-    assert own.notes["mine"]["missing"] == [name for name in METHODS if name not in free and name != "draft_model"]
+    assert own.notes["mine"]["missing"] == [name for name, cls in METHODS.items() if cls.needs == "head"]
     assert own.defaults["methods"] == ["draft_model", "prompt_lookup"]
     assert offer.from_catalog(path="/models/mine").defaults["methods"] == ["prompt_lookup"]
     with pytest.raises(ValueError, match="METHOD=NAME"):
