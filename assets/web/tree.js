@@ -73,7 +73,7 @@
       const label = sv.t("tree.node", { n: k + 1, text: shown.label, above, kind: sv.t("kind." + kind), facts: numbers.join(", ") });
       const button = h("button", { type: "button", class: `sv-node sv-node-${kind}`, style, "data-k": k, "data-verdict": kind, tabindex: "-1", title: label, "aria-label": label },
         h("span", { class: "sv-node-top" }, h("span", { class: "sv-glyph sv-ink-" + kind, "aria-hidden": "true" }, sv.GLYPHS[kind] || "·"), h("span", { class: "sv-tok sv-" + kind }, sv.bytes.nodes(shown.parts, true))),
-        h("small", null, numbers.map((text) => h("span", null, text))));
+        h("small", { class: numbers.join("").length > 17 ? "sv-node-long" : null }, numbers.map((text) => h("span", null, text))));
       const score = facts === "belief" && one && detail.note.score ? detail.note.score[k] : null;
       if (sv.finite(score)) button.append(h("i", { class: "sv-node-bar", style: `width:${100 * Math.min(1, Math.max(0, score))}%` }));
       this.spots.set(k, button);
