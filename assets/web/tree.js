@@ -38,7 +38,7 @@
       if (narrow) for (const [side, change] of Object.entries(NARROW)) size[side] += change;
       const x = (depth) => EDGE + depth * (size.wide + size.right), y = (k) => EDGE + row.get(k) * (size.tall + size.down);
       const width = x(deepest) + size.wide + EDGE, height = EDGE * 2 + rows * (size.tall + size.down) - size.down;
-      Object.assign(this, { order, shape, digits: dense ? 2 : 3, spots: new Map(), edges: new Map() });
+      Object.assign(this, { order, shape, digits: dense ? 2 : 3, wide: size.wide, spots: new Map(), edges: new Map() });
       this.inner.style.width = width + "px";
       this.inner.style.height = height + "px";
       this.node.classList.toggle("sv-dense", dense);
@@ -73,7 +73,7 @@
       const label = sv.t("tree.node", { n: k + 1, text: shown.label, above, kind: sv.t("kind." + kind), facts: numbers.join(", ") });
       const button = h("button", { type: "button", class: `sv-node sv-node-${kind}`, style, "data-k": k, "data-verdict": kind, tabindex: "-1", title: label, "aria-label": label },
         h("span", { class: "sv-node-top" }, h("span", { class: "sv-glyph sv-ink-" + kind, "aria-hidden": "true" }, sv.GLYPHS[kind] || "·"), h("span", { class: "sv-tok sv-" + kind }, sv.bytes.nodes(shown.parts, true))),
-        h("small", { class: numbers.join("").length > 17 ? "sv-node-long" : null }, numbers.map((text) => h("span", null, text))));
+        h("small", { class: fits(numbers, this.wide) ? null : "sv-node-long" }, numbers.map((text) => h("span", null, text))));
       const score = facts === "belief" && one && detail.note.score ? detail.note.score[k] : null;
       if (sv.finite(score)) button.append(h("i", { class: "sv-node-bar", style: `width:${100 * Math.min(1, Math.max(0, score))}%` }));
       this.spots.set(k, button);
@@ -116,6 +116,10 @@
   // Where to scroll to, as little as may be, so that what begins there and is so long is seen.
   function into(start, length, at, room) {
     return start < at + EDGE ? Math.max(0, start - EDGE) : Math.max(at, start + length + EDGE - room);
+  }
+  // Whether the second line of a node has room at its usual size: a cut digit would be another number. In pixels.
+  function fits(numbers, wide) {
+    return 5.75 * numbers.join("").length + 7 * (numbers.length - 1) <= wide - 10;
   }
   // Tested: the p and q that the test used, beside its u. Untested (or untold: nothing was tossed, or not yet): the target's p, and q where
   // it was drawn from a law.
